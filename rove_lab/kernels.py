@@ -1,0 +1,89 @@
+r"""The kernels :math:`\psi_\delta = R_\delta W_V` of a RoVE head, and which planes they live in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rove_lab.rotary import RotaryEmbedding
+from rove_lab.rotation import as_positions
+
+__all__ = ["kernel_spectrum", "offset_kernels"]
+
+
+def offset_kernels(
+    W_V: Tensor, rotary: RotaryEmbedding, offsets: Tensor | Sequence[float]
+) -> Tensor:
+    r"""The kernels over the offset, :math:`\psi_\delta = W_V R_\delta^\top` on row vectors.
+
+    García-Castellanos et al. (2026), arXiv:2606.11275 (there :math:`R_\delta W_V`, on columns).
+
+    Args:
+        W_V: ``[heads, d_model, d_head]``, acting on row vectors as in TransformerLens.
+        rotary: The rotations :math:`R_\delta`.
+        offsets: ``[n_offsets]`` in tokens, key minus query.
+
+    Returns:
+        ``[n_offsets, heads, d_model, d_head]``, in the dtype of ``W_V``.
+
+    Raises:
+        TypeError: If ``W_V`` is not floating point.
+        ValueError: If shapes do not fit.
+
+    Example:
+        >>> offset_kernels(torch.eye(2)[None], RotaryEmbedding(2), [0, 1])[:, 0, 0]
+        tensor([[1.0000, 0.0000],
+                [0.5403, 0.8415]])
+    """
+    _check_values(W_V, rotary)
+    offsets = as_positions(offsets)
+    if offsets.dim() != 1:
+        raise ValueError(
+            f"expected offsets [n_offsets], got {list(offsets.shape)}: flatten, or pass [delta]."
+        )
+    # Every row of W_V meets every offset: the offsets take the place of positions.
+    rows = W_V.unsqueeze(-2).expand(-1, -1, len(offsets), -1)
+    return rotary(offsets, device=W_V.device).apply(rows).movedim(-2, 0)
+
+
+def kernel_spectrum(W_V: Tensor, rotary: RotaryEmbedding) -> Tensor:
+    r"""The share of each rotary plane, :math:`s_m = \lVert P_m W_V\rVert^2 / \lVert W_V\rVert^2`.
+
+    It says how the kernel forgets: :math:`\langle\psi_0,\psi_\delta\rangle/\lVert W_V\rVert^2 =
+    \sum_m s_m\cos(\delta\omega_m) + s_{\text{unrotated}}`.
+
+    Args:
+        W_V: ``[heads, d_model, d_head]``, acting on row vectors.
+        rotary: The rotations whose planes are meant.
+
+    Returns:
+        ``[heads, rotary_dim / 2 + 1]``, plane 0 (the fastest) first, the unrotated channels last;
+        at least float32; a row sums to 1, or to 0 for a head whose values are all zero.
+
+    Raises:
+        TypeError: If ``W_V`` is not floating point.
+        ValueError: If shapes do not fit.
+
+    Example:
+        >>> kernel_spectrum(torch.eye(4)[None], RotaryEmbedding(4, rotary_dim=2))
+        tensor([[0.5000, 0.5000]])
+    """
+    _check_values(W_V, rotary)
+    energy = W_V.to(torch.promote_types(W_V.dtype, torch.float32)).square().sum(-2)
+    channels = rotary.plane_channels.to(W_V.device)
+    rest = energy.index_fill(-1, channels.flatten(), 0).sum(-1, keepdim=True)
+    share = torch.cat((energy[..., channels].sum(-1), rest), -1)
+    total = share.sum(-1, keepdim=True)
+    return share / total.where(total > 0, 1)
+
+
+def _check_values(W_V: Tensor, rotary: RotaryEmbedding) -> None:
+    if not W_V.is_floating_point():
+        raise TypeError(f"expected a floating-point W_V, got {W_V.dtype}: cast it first.")
+    if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head:
+        raise ValueError(
+            f"expected W_V [heads, d_model, d_head={rotary.d_head}], got {list(W_V.shape)}: a "
+            "torch Linear's weight is its transpose; a single head needs W_V[None]."
+        )

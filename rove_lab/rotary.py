@@ -1,0 +1,243 @@
+r"""The rotation family :math:`R_t`: one turn per plane, by an angle that grows with position."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rove_lab.hf_config import rotary_arguments
+from rove_lab.rotation import Rotation, as_positions
+from rove_lab.scaling import (
+    LinearScaling,
+    Llama3Scaling,
+    NTKScaling,
+    Scaling,
+    YarnScaling,
+    frequencies,
+)
+
+__all__ = [
+    "LinearScaling",
+    "Llama3Scaling",
+    "NTKScaling",
+    "RotaryEmbedding",
+    "Rotation",
+    "YarnScaling",
+]
+
+
+class RotaryEmbedding:
+    r"""The rotations :math:`R_t` of a head, plane m turned counter-clockwise by :math:`t\omega_m`.
+
+    :math:`R_t = \bigoplus_m \begin{pmatrix}\cos t\omega_m & -\sin t\omega_m\\ \sin t\omega_m &
+    \cos t\omega_m\end{pmatrix}` with :math:`\omega_m = \text{base}^{-2m/\text{rotary\_dim}}`, so
+    that :math:`R_i^{-1} R_j = R_{j-i}`. It holds no parameters and is not a module: nothing done
+    to a model (``.to(bfloat16)``, meta device, autocast) can change it.
+    Su et al. (2021), arXiv:2104.09864, equation 15.
+
+    Args:
+        d_head: Channels of a head.
+        base: The base of the frequencies, finite and positive.
+        rotary_dim: Number of rotated channels, even; ``None`` rotates all. The others pass through
+            bit for bit.
+        interleaved: ``False`` pairs channel m with m + rotary_dim / 2 (Llama, NeoX); ``True`` pairs
+            neighbours (GPT-J).
+        trailing: Rotate the last ``rotary_dim`` channels (DeepSeek) instead of the first.
+        scaling: A context extension such as :class:`YarnScaling`.
+
+    Attributes:
+        inv_freq: Frequencies ``[rotary_dim / 2]``, float64, radians per token.
+        attention_factor: What YaRN puts on q and on k (logits get its square); 1.0 otherwise.
+
+    Raises:
+        ValueError: If a size is odd, out of range or not positive, or the base is not.
+        TypeError: If a size is not an integer or ``scaling`` is not a scaling.
+
+    Example:
+        >>> RotaryEmbedding(4, base=100.0).inv_freq
+        tensor([1.0000, 0.1000], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        d_head: int,
+        *,
+        base: float = 10000.0,
+        rotary_dim: int | None = None,
+        interleaved: bool = False,
+        trailing: bool = False,
+        scaling: Scaling | None = None,
+    ) -> None:
+        self.d_head = _size("d_head", d_head)
+        self.rotary_dim = self.d_head if rotary_dim is None else _size("rotary_dim", rotary_dim)
+        if self.rotary_dim > self.d_head:
+            raise ValueError(
+                f"expected rotary_dim <= d_head, got rotary_dim={self.rotary_dim} and "
+                f"d_head={self.d_head}: at most every channel can be rotated."
+            )
+        if self.rotary_dim % 2:
+            raise ValueError(
+                f"expected an even rotary_dim (channels turn in pairs), got {self.rotary_dim}"
+                f"{' (= d_head)' if rotary_dim is None else ''}: pass an even rotary_dim."
+            )
+        if isinstance(base, (bool, str)) or not isinstance(base, (int, float)):
+            raise TypeError(f"expected base to be a number, got {base!r}.")
+        if not math.isfinite(base) or base <= 0:
+            raise ValueError(f"expected a finite positive base, got {base}: 10000.0 is usual.")
+        if scaling is not None and not hasattr(scaling, "inv_freq"):
+            raise TypeError(
+                f"expected scaling to be None or a scaling such as YarnScaling, got {scaling!r}; "
+                "for a Hugging Face config use RotaryEmbedding.from_config."
+            )
+        self.base, self.scaling = float(base), scaling
+        self.interleaved, self.trailing = bool(interleaved), bool(trailing)
+        if scaling is None:
+            self.inv_freq, self.attention_factor = frequencies(self.base, self.rotary_dim), 1.0
+        else:
+            self.inv_freq = scaling.inv_freq(self.base, self.rotary_dim)
+            self.attention_factor = float(scaling.mscale)
+
+    @classmethod
+    def from_config(cls, hf_config: Any, layer: int | None = None) -> RotaryEmbedding:
+        r"""The :math:`R_t` that a Hugging Face model uses, read from its config.
+
+        Args:
+            hf_config: A ``transformers`` config with rotary positions.
+            layer: Index of the layer, needed where the rotation differs by layer (Gemma 3).
+
+        Returns:
+            The embedding; its ``inv_freq`` equals Hugging Face's before their rounding to float32.
+
+        Raises:
+            ValueError: If the config has no rotary positions or a kind that cannot be honoured
+                (``longrope``, ``dynamic``), or a layer is needed.
+
+        Example:
+            >>> from types import SimpleNamespace as Config
+            >>> gptj = Config(model_type="gptj", n_embd=64, n_head=4, rotary_dim=8, n_layer=2)
+            >>> RotaryEmbedding.from_config(gptj)
+            RotaryEmbedding(16, base=10000.0, rotary_dim=8, interleaved=True)
+        """
+        return cls(**rotary_arguments(hf_config, layer))
+
+    @property
+    def plane_channels(self) -> Tensor:
+        """The two channels that turn together in each plane, ``[rotary_dim / 2, 2]``, int64."""
+        first = self.d_head - self.rotary_dim if self.trailing else 0
+        channels = torch.arange(first, first + self.rotary_dim, device="cpu")
+        return channels.reshape(-1, 2) if self.interleaved else channels.reshape(2, -1).T
+
+    def planes(self, keep: Sequence[int] | slice | Tensor) -> RotaryEmbedding:
+        r"""The same family with :math:`\omega_m = 0` for every plane m outside ``keep``.
+
+        Args:
+            keep: Indices of planes (0 turns fastest) or a slice; ``[]`` leaves :math:`R_t = I`.
+
+        Returns:
+            A new embedding; this one is unchanged.
+
+        Raises:
+            ValueError: If an index is not one of the ``rotary_dim / 2`` planes.
+
+        Example:
+            >>> RotaryEmbedding(6, base=1000.0).planes([0]).inv_freq
+            tensor([1., 0., 0.], dtype=torch.float64)
+        """
+        n = len(self.inv_freq)
+        index = range(n)[keep] if isinstance(keep, slice) else [operator.index(m) for m in keep]
+        for m in index:
+            if not -n <= m < n:
+                raise ValueError(
+                    f"expected planes among 0..{n - 1} (rotary_dim / 2 = {n}), got plane {m}."
+                )
+        kept = copy.copy(self)
+        with torch.inference_mode(False):
+            mask = torch.zeros(n, dtype=torch.bool, device="cpu")
+            mask[list(index)] = True
+            kept.inv_freq = self.inv_freq * mask
+        return kept
+
+    def __call__(self, positions: Tensor | Sequence[float], *, device: Any = None) -> Rotation:
+        r"""The rotations :math:`R_t` for the positions t of a sequence.
+
+        Angles are taken in float64 on the CPU and rounded once to float32 tables, so that a
+        device without float64 loses nothing.
+
+        Args:
+            positions: ``[pos]`` or ``[batch, pos]`` in tokens: integers or reals of either sign.
+            device: Where the tables go; ``None`` means where ``positions`` lies.
+
+        Returns:
+            A :class:`Rotation` for tensors ``[..., heads, pos, d_head]``.
+
+        Raises:
+            TypeError: If positions are boolean, complex or half precision.
+            ValueError: If positions have another number of axes, or are not finite.
+
+        Example:
+            >>> import math, torch
+            >>> x = torch.tensor([[[1.0, 0.0]]])  # one head, one token, one plane
+            >>> RotaryEmbedding(2)([math.pi / 2]).apply(x).round(decimals=4)
+            tensor([[[0., 1.]]])
+        """
+        positions = as_positions(positions)
+        if positions.dim() not in (1, 2):
+            raise ValueError(
+                "expected positions [pos] or [batch, pos], got shape "
+                f"{list(positions.shape)}: for a sequence of n tokens pass torch.arange(n)."
+            )
+        home = "meta" if positions.is_meta else "cpu"
+        angles = positions.to(home, torch.float64)[..., None] * self.inv_freq.to(home)
+        if positions.dim() == 2:
+            angles = angles.unsqueeze(-3)  # [batch, 1, pos, plane]: the same for every head
+        device = positions.device if device is None else device
+        return Rotation(angles, self.d_head, self.interleaved, self.trailing, device)
+
+    def matrix(
+        self, offsets: Tensor | Sequence[float] | float, *, dtype: torch.dtype = torch.float64
+    ) -> Tensor:
+        r"""The matrices :math:`R_\delta`, acting on columns.
+
+        Args:
+            offsets: Offsets :math:`\delta` in tokens, any shape.
+            dtype: Of the result; the angles are float64 in any case.
+
+        Returns:
+            ``offsets.shape + [d_head, d_head]``.
+
+        Raises:
+            TypeError: If offsets are boolean, complex or half precision.
+
+        Example:
+            >>> RotaryEmbedding(2).matrix(0)
+            tensor([[1., 0.],
+                    [0., 1.]], dtype=torch.float64)
+        """
+        offsets = as_positions(offsets)
+        flat = offsets.reshape(-1)
+        eye = torch.eye(self.d_head, dtype=torch.float64, device=flat.device)
+        columns = self(flat).apply(eye[:, None].expand(-1, len(flat), -1))  # [d_head, n, d_head]
+        return columns.permute(1, 2, 0).reshape(*offsets.shape, *eye.shape).to(dtype)
+
+    def __repr__(self) -> str:
+        parts = [str(self.d_head), f"base={self.base}"]
+        if self.rotary_dim != self.d_head:
+            parts.append(f"rotary_dim={self.rotary_dim}")
+        parts += [f"{name}=True" for name in ("interleaved", "trailing") if getattr(self, name)]
+        if self.scaling is not None:
+            parts.append(f"scaling={self.scaling}")
+        return f"RotaryEmbedding({', '.join(parts)})"
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"expected {name} to be an integer, got {value!r}.")
+    if (size := operator.index(value)) < 1:
+        raise ValueError(f"expected {name} to be positive, got {size}.")
+    return size

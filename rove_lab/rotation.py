@@ -1,0 +1,164 @@
+r"""One set of rotations, ready to turn tensors: :math:`x_t \mapsto R_t x_t` and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Rotation"]
+
+
+class Rotation:
+    r"""The rotations of a set of positions: :math:`x_t \mapsto R_t x_t` and back.
+
+    Made by calling a :class:`RotaryEmbedding`. Tensors are ``[..., heads, pos, d_head]``; positions
+    ``[batch, pos]`` pair with the batch axis just before the heads. The arithmetic is at least
+    float32 (float64 for float64 input), the result has the input's dtype.
+
+    Args:
+        angles: :math:`t\omega_m` in radians, float64, ``[pos, plane]`` or
+            ``[batch, 1, pos, plane]``.
+        d_head: Channels of a head.
+        interleaved: Whether a plane pairs neighbouring channels.
+        trailing: Whether the last channels turn rather than the first.
+        device: Where the float32 tables lie.
+
+    Example:
+        >>> from rove_lab import RotaryEmbedding
+        >>> rotation = RotaryEmbedding(8)(range(5))
+        >>> x = torch.randn(2, 5, 8)
+        >>> torch.allclose(rotation.undo(rotation.apply(x)), x, atol=1e-6)
+        True
+    """
+
+    def __init__(
+        self, angles: Tensor, d_head: int, interleaved: bool, trailing: bool, device: Any
+    ) -> None:
+        self.angles, self.d_head = angles, d_head
+        self.interleaved, self.trailing = interleaved, trailing
+        self.cos = angles.cos().float().to(device)
+        self.sin = angles.sin().float().to(device)
+
+    def apply(self, x: Tensor) -> Tensor:
+        r"""From each token's own frame to the common one, :math:`R_t x_t`.
+
+        Args:
+            x: ``[..., heads, pos, d_head]``.
+
+        Returns:
+            The rotated tensor, of the same shape and dtype.
+
+        Raises:
+            TypeError: If ``x`` is not a floating-point tensor.
+            ValueError: If the shape or the device of ``x`` does not fit.
+
+        Example:
+            >>> from rove_lab import RotaryEmbedding
+            >>> RotaryEmbedding(2)([0, 1]).apply(torch.ones(1, 2, 2)).norm(dim=-1)
+            tensor([[1.4142, 1.4142]])
+        """
+        return self._turn(x, 1)
+
+    def undo(self, x: Tensor) -> Tensor:
+        r"""From the common frame back to each token's own, :math:`R_t^{-1} x_t`.
+
+        Args:
+            x: ``[..., heads, pos, d_head]``.
+
+        Returns:
+            The tensor rotated back, of the same shape and dtype.
+
+        Raises:
+            TypeError: If ``x`` is not a floating-point tensor.
+            ValueError: If the shape or the device of ``x`` does not fit.
+
+        Example:
+            >>> from rove_lab import RotaryEmbedding
+            >>> RotaryEmbedding(2)([0, 1]).undo(torch.ones(1, 2, 2)).norm(dim=-1)
+            tensor([[1.4142, 1.4142]])
+        """
+        return self._turn(x, -1)
+
+    def dual(self, x: Tensor) -> Tensor:
+        r"""How a covector moves, :math:`R_t^{-\top} x_t`; for rotations the same as :meth:`apply`.
+
+        Args:
+            x: ``[..., heads, pos, d_head]``.
+
+        Returns:
+            The rotated tensor, of the same shape and dtype.
+
+        Raises:
+            TypeError: If ``x`` is not a floating-point tensor.
+            ValueError: If the shape or the device of ``x`` does not fit.
+
+        Example:
+            >>> from rove_lab import RotaryEmbedding
+            >>> rotation, x = RotaryEmbedding(2)([0, 1]), torch.ones(1, 2, 2)
+            >>> torch.equal(rotation.dual(x), rotation.apply(x))
+            True
+        """
+        return self.apply(x)
+
+    def _turn(self, x: Tensor, sign: int) -> Tensor:
+        cos, sin = self._tables(x)
+        sin, rotary_dim = sign * sin, 2 * cos.shape[-1]
+        rest = self.d_head - rotary_dim
+        split = [rest, rotary_dim] if self.trailing else [rotary_dim, rest]
+        before, after = x.split(split, -1)
+        turning = after if self.trailing else before
+        # a plane's two channels lie side by side, or half the rotated channels apart
+        pair, axis = ((-1, 2), -1) if self.interleaved else ((2, -1), -2)
+        a, b = turning.to(cos.dtype).unflatten(-1, pair).unbind(axis)
+        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), axis)
+        turned = turned.flatten(-2).to(x.dtype)
+        if rest == 0:
+            return turned
+        return torch.cat((before, turned) if self.trailing else (turned, after), -1)
+
+    def _tables(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not x.is_floating_point():
+            raise TypeError(f"expected a floating-point tensor, got {x.dtype}: cast it first.")
+        n, d_head, batch = self.cos.shape[-2], self.d_head, self.cos.shape[:-3]
+        if x.dim() < 2 or x.shape[-1] != d_head or x.shape[-2] != n:
+            raise ValueError(
+                f"expected [..., heads, pos, d_head] with pos={n} (the number of positions) and "
+                f"d_head={d_head}, got {list(x.shape)}: are the heads and pos axes swapped?"
+            )
+        if batch and (x.dim() < 4 or batch[0] not in (1, x.shape[-4])):
+            raise ValueError(
+                f"expected [..., batch, heads, pos, d_head] with batch={batch[0]} for positions "
+                f"[batch, pos], got {list(x.shape)}."
+            )
+        if x.device != self.cos.device:
+            raise ValueError(
+                f"expected x on {self.cos.device}, got {x.device}: make the rotation with "
+                "rotary(positions, device=x.device)."
+            )
+        if x.dtype == torch.float64:
+            return self.angles.cos().to(x.device), self.angles.sin().to(x.device)
+        return self.cos, self.sin
+
+
+def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
+    """Positions or offsets as a tensor of integers or reals, checked."""
+    if not isinstance(positions, Tensor):  # float64, so that a list of reals loses nothing
+        try:
+            positions = torch.as_tensor(positions, dtype=torch.float64, device="cpu")
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"expected positions as a tensor or numbers, got {positions!r}: for a sequence of "
+                "n tokens pass torch.arange(n)."
+            ) from error
+    if positions.dtype in (torch.bool, torch.float16, torch.bfloat16) or positions.is_complex():
+        raise TypeError(
+            f"expected integer, float32 or float64 positions, got {positions.dtype}: half "
+            "precision cannot tell tokens apart beyond a few hundred; use torch.int64."
+        )
+    finite = torch.compiler.is_compiling() or not positions.is_floating_point()
+    if not finite and not positions.isfinite().all():
+        raise ValueError("expected finite positions, got NaN or infinity.")
+    return positions
