@@ -120,12 +120,13 @@ def attend(
         tensor([1., 1., 1.])
     """
     # SDPA's own flag is the fast way, but it counts from the top left: the same only for squares.
-    flag = is_causal and attn_mask is None and q.shape[-2] == k.shape[-2]
-    mask = None if flag else attention_mask(attn_mask, is_causal, q, k, _compute_dtype(q))
     grouped = q.shape[-3] != k.shape[-3]
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=flag, scale=scale, enable_gqa=grouped
-    )
+    if is_causal and attn_mask is None and q.shape[-2] == k.shape[-2]:
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=scale, enable_gqa=grouped
+        )
+    mask = attention_mask(attn_mask, is_causal, q, k, _compute_dtype(q))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
 
 
 def check_heads(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
