@@ -14,7 +14,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["LinearScaling", "Llama3Scaling", "NTKScaling", "Scaling", "YarnScaling", "frequencies"]
+__all__ = [
+    "LinearScaling",
+    "Llama3Scaling",
+    "NTKScaling",
+    "Scaling",
+    "YarnScaling",
+    "frequencies",
+    "yarn_mscale",
+]
 
 
 class Scaling(Protocol):
@@ -174,7 +182,7 @@ class YarnScaling:
         """The factor that Hugging Face puts on cos and sin; logits get its square."""
         if self.attention_factor is not None:
             return float(self.attention_factor)
-        return 0.1 * math.log(self.factor) + 1.0
+        return yarn_mscale(self.factor)
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
         """Ramped frequencies, ``[rotary_dim / 2]`` in radians per token."""
@@ -199,6 +207,26 @@ class YarnScaling:
             index = torch.arange(rotary_dim // 2, dtype=torch.float64, device="cpu")
             keep = 1 - ((index - low) / (high - low)).clamp(0, 1)
             return (1 - keep) * omega / self.factor + keep * omega
+
+
+def yarn_mscale(factor: float, mscale: float = 1.0) -> float:
+    r"""YaRN's factor on q and on k, :math:`m = 0.1\,c\ln s + 1`.
+
+    Peng et al. (2023), arXiv:2309.00071, equation 22, where :math:`c = 1`; DeepSeek's configs give
+    two other c and divide.
+
+    Args:
+        factor: The extension :math:`s`; at 1 or below nothing is scaled.
+        mscale: The weight c of the logarithm.
+
+    Returns:
+        The factor, without unit.
+
+    Example:
+        >>> round(yarn_mscale(4.0), 4)
+        1.1386
+    """
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 @dataclass(frozen=True)
