@@ -1,0 +1,50 @@
+# `make` lists the targets. `make book` and `make test` do all set-up themselves.
+#
+# PYTHON  the interpreter that .venv is made with, for example: make book PYTHON=python3.12
+# PORT    where `make serve` listens
+# URL     for `make repository`
+
+PYTHON ?=
+PORT ?= 8000
+URL ?=
+
+VENV_PYTHON := .venv/bin/python
+READY := .venv/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help book serve test test-all format repository clean clean-all
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name words; do printf 'make %-12s %s\n' "$$name" "$$words"; done
+
+# A stamp: set-up runs again only when what it installs has changed.
+$(READY): requirements.txt constraints.txt pyproject.toml tools/steps.py
+	@python=$$(sh tools/find_python.sh "$(PYTHON)") && "$$python" tools/steps.py set-up
+	@touch $@
+
+book: $(READY) ## build the book into _build/html
+	@$(VENV_PYTHON) tools/steps.py book
+
+serve: book ## build the book and serve it on this machine
+	@echo "The book is at http://127.0.0.1:$(PORT)/ (Ctrl-C ends it; another port: make serve PORT=8001)"
+	@$(VENV_PYTHON) -u -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+
+test: $(READY) ## check format, lint, spelling, types, imports; run the tests; build the book; test its pages
+	@$(VENV_PYTHON) tools/steps.py test
+
+test-all: $(READY) ## the same, with the tests that are too long for every run
+	@$(VENV_PYTHON) tools/steps.py test-all
+
+format: $(READY) ## format the code, mend what ruff can mend, strip the notebooks' outputs
+	@$(VENV_PYTHON) -m nbstripout book/*.ipynb
+	@$(VENV_PYTHON) -m ruff check --fix .
+	@$(VENV_PYTHON) -m ruff format .
+
+repository: ## point every file at another repository: make repository URL=https://github.com/owner/name
+	@python=$$(sh tools/find_python.sh "$(PYTHON)") && "$$python" tools/repository.py "$$URL"
+
+clean: ## remove the built book and the tools' caches
+	rm -rf _build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+clean-all: clean ## remove .venv too
+	rm -rf .venv
