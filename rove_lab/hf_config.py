@@ -1,0 +1,300 @@
+r"""Which rotation a Hugging Face model uses, read from its config.
+
+A config names its base and its scaling, but not how a head's channels are paired: that is written
+in the model's code. So the families below are listed by name, each checked against the model
+itself (``tests/test_hf_config.py`` runs a tiny one of every family), and a model type that is not
+listed is refused rather than guessed. Nothing here imports ``transformers``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from rove_lab.scaling import LinearScaling, Llama3Scaling, Scaling, YarnScaling
+
+__all__ = ["rotary_arguments"]
+
+# Channel m turns with channel m + rotary_dim / 2.
+HALVES = frozenset(
+    "apertus arcee bitnet cwm dots1 exaone4 falcon flex_olmo gemma gemma2 gemma3_text glm4_moe "
+    "gpt_neox gpt_oss granite granitemoe hyperclovax jais2 llama minimax_m2 ministral ministral3 "
+    "mistral mixtral nemotron olmo olmo2 olmo3 olmoe persimmon phi phi3 qwen2 qwen2_moe qwen3 "
+    "qwen3_moe seed_oss smollm3 stablelm starcoder2 vaultgemma".split()
+)
+# Channel 2m turns with channel 2m + 1.
+INTERLEAVED = frozenset(
+    "codegen cohere cohere2 deepseek_v4 ernie4_5 ernie4_5_moe glm glm4 gptj helium "
+    "llama4_text".split()
+)
+TRAILING = frozenset({"deepseek_v4"})
+# Models that read `partial_rotary_factor`; the others rotate whole heads whatever it says.
+PARTIAL = frozenset(
+    "deepseek_v4 glm glm4 glm4_moe gpt_neox minimax_m2 nemotron persimmon phi phi3 stablelm".split()
+)
+# Models that read one set of parameters for each kind of layer.
+BY_LAYER_TYPE = frozenset({"deepseek_v4", "gemma3_text", "olmo3"})
+FIXED_BASE = frozenset({"codegen", "gptj"})  # `rotary_dim` is all their configs say
+
+DIRECTLY = "RotaryEmbedding(d_head, base=..., rotary_dim=..., interleaved=..., trailing=...)"
+REFUSED_KINDS = {
+    "longrope": "its table changes once a sequence outgrows the original length, so a cache would "
+    "hold keys and values turned by one table and read by another",
+    "su": "it is an old name of longrope, whose table changes with the length",
+    "dynamic": "its base follows the length of the sequence, so a cache would hold keys and values "
+    "turned by one table and read by another; a fixed NTKScaling(factor) does not change",
+    "proportional": "it turns only some planes of a whole head; RotaryEmbedding(d_head, base=...)"
+    ".planes(range(n)) does the same",
+    "axial": "it turns by positions along several axes, and RotaryEmbedding by one",
+    "mrope": "it turns by positions along several axes, and RotaryEmbedding by one",
+}
+
+
+def rotary_arguments(hf_config: Any, layer: int | None = None) -> dict[str, Any]:
+    r"""The arguments of ``RotaryEmbedding`` for which :math:`R_t` is a Hugging Face model's.
+
+    Reads the attributes of transformers 5 (``rope_parameters``, flat or one set per layer type) and
+    the older ones (``rope_theta``, ``rope_scaling``, ``rotary_pct``, ...). YaRN's
+    ``attention_factor`` follows Hugging Face's rules; its ``truncate`` is honoured wherever it
+    stands (transformers 5.24 ignores it inside parameters per layer type).
+
+    Args:
+        hf_config: A ``transformers`` config, or any object with the same attributes.
+        layer: Index of the layer; needed where the rotation differs by layer.
+
+    Returns:
+        ``d_head``, ``base``, ``rotary_dim``, ``interleaved``, ``trailing`` and ``scaling``.
+
+    Raises:
+        TypeError: If ``hf_config`` is not a config, or ``layer`` is not an integer.
+        ValueError: If the model type is not known, if its rotation cannot be honoured exactly, if
+            ``layer`` is out of range, has no rotation, or is needed and missing.
+
+    Example:
+        >>> from types import SimpleNamespace as Config
+        >>> gptj = Config(model_type="gptj", n_embd=64, n_head=4, rotary_dim=8, n_layer=2)
+        >>> [rotary_arguments(gptj)[name] for name in ("d_head", "rotary_dim", "interleaved")]
+        [16, 8, True]
+    """
+    config = _text_config(hf_config)
+    _check_model_type(config)
+    n_layers = operator.index(_read(config, "num_hidden_layers", "n_layer"))
+    if n_layers < 1:
+        raise ValueError(f"expected num_hidden_layers of at least 1, got {n_layers}.")
+    if layer is None:
+        by_layer = [_layer_arguments(config, i) for i in range(n_layers)]
+        different = next((i for i, found in enumerate(by_layer) if found != by_layer[0]), None)
+        if different is not None:
+            raise ValueError(
+                f"the rotation of {config.model_type} differs by layer (layer {different} is not "
+                f"as layer 0): pass layer=0 to layer={n_layers - 1}."
+            )
+        arguments = by_layer[0]
+    else:
+        if isinstance(layer, bool) or not hasattr(layer, "__index__"):
+            raise TypeError(f"expected layer to be an integer or None, got {layer!r}.")
+        if not 0 <= operator.index(layer) < n_layers:
+            raise ValueError(
+                f"expected a layer of {config.model_type} from 0 to {n_layers - 1}, got {layer}."
+            )
+        arguments = _layer_arguments(config, operator.index(layer))
+    if arguments is None:
+        where = "" if layer is None else f" in layer {layer}"
+        raise ValueError(
+            f"{config.model_type} has no rotation{where}: its queries and keys are not turned. Ask "
+            "for a layer that has one, and leave this one as it is."
+        )
+    return arguments
+
+
+def _text_config(hf_config: Any) -> Any:
+    # a vision or audio model holds its decoder's config in `text_config`
+    config = getattr(hf_config, "text_config", None) or hf_config
+    if not isinstance(getattr(config, "model_type", None), str):
+        fix = "load one with transformers.AutoConfig.from_pretrained(name)"
+        raise TypeError(
+            "expected a Hugging Face config (with a model_type), got "
+            f"{type(config).__name__}: {'pass model.config' if hasattr(config, 'config') else fix}."
+        )
+    return config
+
+
+def _check_model_type(config: Any) -> None:
+    kind = config.model_type
+    if kind in HALVES | INTERLEAVED:
+        return
+    marks = ("rope_parameters", "rope_theta", "rotary_dim", "rotary_emb_base")
+    if getattr(config, "kv_lora_rank", None) is not None:
+        reason = (
+            "it has latent attention (MLA), whose rotated channels are apart from the rest of the "
+            "head and shared by all heads; its values have none"
+        )
+    elif all(getattr(config, name, None) is None for name in marks):
+        reason = "its config has no rotary parameters (it may use learned positions or ALiBi)"
+    else:
+        reason = "how it pairs the channels of a head is not in its config, and is not guessed"
+    raise ValueError(
+        f"cannot read the rotation of model type {kind!r}: {reason}. If its code turns heads by "
+        f"token positions, build {DIRECTLY} from what the code says."
+    )
+
+
+def _layer_arguments(config: Any, layer: int) -> dict[str, Any] | None:
+    """The arguments for one layer, or None where that layer does not rotate."""
+    if getattr(config, "is_heterogeneous", False):
+        config = config.per_layer_config[layer]
+    kind, d_head = config.model_type, _d_head(config)
+    parameters = _parameters(config, layer) if _rotates(config, layer) else None
+    if parameters is None:
+        return None
+    if kind in FIXED_BASE:
+        rotary_dim = _read(config, "rotary_dim")
+    else:
+        rotary_dim = int(d_head * _partial_rotary_factor(config, parameters))
+    return {
+        "d_head": d_head,
+        "base": 10000.0 if kind in FIXED_BASE else _base(config, parameters),
+        "rotary_dim": rotary_dim,
+        "interleaved": kind in INTERLEAVED,
+        "trailing": kind in TRAILING,
+        "scaling": None if kind in FIXED_BASE else _scaling(config, parameters),
+    }
+
+
+def _rotates(config: Any, layer: int) -> bool:
+    kind = config.model_type
+    if kind in ("llama4_text", "smollm3"):
+        return bool(_of_layer(config, "no_rope_layers", layer))  # 1 where there *is* a rotation
+    if kind == "falcon":
+        return not getattr(config, "alibi", False)
+    if kind in ("cohere2", "exaone4"):
+        windowed = getattr(config, "sliding_window", None) is not None
+        sliding = _of_layer(config, "layer_types", layer) == "sliding_attention"
+        return windowed and sliding if kind == "cohere2" else not windowed or sliding
+    return True
+
+
+def _parameters(config: Any, layer: int) -> dict[str, Any] | None:
+    """What the config says of one layer's rotation, as one flat dict; None for no rotation."""
+    kind = config.model_type
+    given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    nested = any(isinstance(value, dict) for value in given.values())
+    found = given
+    if kind in BY_LAYER_TYPE:
+        label = _of_layer(config, "layer_types", layer)
+        if kind == "deepseek_v4":
+            label = "main" if label == "sliding_attention" else "compress"
+        if nested:
+            found = given.get(label, {})  # {} has no base, which is refused below
+            if found is not None and "truncate" in given:
+                found = {"truncate": given["truncate"], **found}
+        elif label == "sliding_attention":  # before transformers 5 a scaling was for full attention
+            found = {"rope_theta": getattr(config, "rope_local_base_freq", None)}
+    elif nested:
+        raise ValueError(
+            f"expected one set of rope_parameters for {kind}, got one for each of {sorted(given)}: "
+            "its code reads a single set. Remove the nesting."
+        )
+    if found is not None and "mrope_section" in found:
+        raise ValueError(f"cannot honour the mrope_section of {kind}: {REFUSED_KINDS['mrope']}.")
+    return found
+
+
+def _scaling(config: Any, parameters: dict[str, Any]) -> Scaling | None:
+    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
+    if "short_factor" in parameters or "long_factor" in parameters:
+        rope_type = "longrope"  # Phi-3 has called it "yarn", too
+
+    def need(name: str) -> Any:
+        if parameters.get(name) is None:
+            raise ValueError(f"expected {name!r} in the rope_parameters of type {rope_type!r}.")
+        return parameters[name]
+
+    if rope_type == "default":
+        return None
+    if rope_type == "linear":
+        return LinearScaling(need("factor"))
+    if rope_type == "llama3":
+        low, high = need("low_freq_factor"), need("high_freq_factor")
+        return Llama3Scaling(need("factor"), low, high, _original_n_ctx(config, parameters))
+    if rope_type == "yarn":
+        original = _original_n_ctx(config, parameters)
+        factor = parameters.get("factor")
+        if factor is None:
+            factor = _read(config, "max_position_embeddings") / original
+        attention_factor = parameters.get("attention_factor")
+        mscale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
+        if attention_factor is None and mscale and of_all:  # DeepSeek's
+            growth = 0.1 * math.log(max(factor, 1.0))
+            attention_factor = (growth * mscale + 1) / (growth * of_all + 1)
+        return YarnScaling(
+            factor,
+            original,
+            beta_fast=parameters.get("beta_fast") or 32.0,
+            beta_slow=parameters.get("beta_slow") or 1.0,
+            truncate=bool(parameters.get("truncate", True)),
+            attention_factor=attention_factor,
+        )
+    reason = REFUSED_KINDS.get(rope_type, "it is not a kind that rove_lab knows")
+    raise ValueError(
+        f"cannot honour the rope_type {rope_type!r} of {config.model_type}: {reason}. For a "
+        f"rotation that does not change, build {DIRECTLY}."
+    )
+
+
+def _original_n_ctx(config: Any, parameters: dict[str, Any]) -> int:
+    original = parameters.get("original_max_position_embeddings")
+    if config.model_type not in BY_LAYER_TYPE:  # the config's own attribute comes first, as in HF
+        original = getattr(config, "original_max_position_embeddings", None) or original
+    return operator.index(original or _read(config, "max_position_embeddings"))
+
+
+def _base(config: Any, parameters: dict[str, Any]) -> float:
+    base = parameters.get("rope_theta") or getattr(config, "rope_theta", None)
+    if base is None:
+        base = getattr(config, "rotary_emb_base", None)  # GPT-NeoX before transformers 5
+    if base is None:
+        raise ValueError(
+            f"expected a base in the config of {config.model_type}, got no rope_theta, neither in "
+            f"its rope_parameters ({parameters}) nor as an attribute: set one."
+        )
+    return float(base)
+
+
+def _partial_rotary_factor(config: Any, parameters: dict[str, Any]) -> float:
+    factor = parameters.get("partial_rotary_factor")
+    for name in ("partial_rotary_factor", "rotary_pct"):
+        factor = getattr(config, name, None) if factor is None else factor
+    if factor not in (None, 1) and config.model_type not in PARTIAL:
+        raise ValueError(
+            f"expected no partial_rotary_factor for {config.model_type}, got {factor}: the model "
+            "rotates whole heads and would ignore it. Remove it from the config."
+        )
+    return 1.0 if factor is None else float(factor)
+
+
+def _d_head(config: Any) -> int:
+    if getattr(config, "head_dim", None) is not None:
+        return operator.index(config.head_dim)
+    width = _read(config, "hidden_size", "n_embd")
+    n_heads = _read(config, "num_attention_heads", "n_head")
+    if width % n_heads:
+        raise ValueError(
+            f"expected hidden_size divisible by num_attention_heads, got {width} and {n_heads}."
+        )
+    return operator.index(width // n_heads)
+
+
+def _of_layer(config: Any, name: str, layer: int) -> Any:
+    values = _read(config, name)
+    if layer >= len(values):
+        raise ValueError(f"expected an entry of {name} for every layer, got {len(values)}.")
+    return values[layer]
+
+
+def _read(config: Any, *names: str) -> Any:
+    for name in names:
+        if (value := getattr(config, name, None)) is not None:
+            return value
+    raise ValueError(f"expected {names[0]} in the config of {config.model_type}, got None.")
