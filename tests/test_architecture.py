@@ -1,0 +1,360 @@
+"""The house rules that a machine can check: imports, sizes, docstrings, notebooks, pins, wheel."""
+
+import ast
+import inspect
+import json
+import pkgutil
+import re
+import statistics
+import subprocess
+import sys
+import textwrap
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import rove_lab
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACTS = {
+    contract["id"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
+}
+OPTIONAL = [*CONTRACTS["optional"]["forbidden_modules"], "accelerate", "datasets"]
+NOTEBOOKS = sorted(ROOT.glob("book/*.ipynb"))
+MODULES = sorted(module.name for module in pkgutil.iter_modules(rove_lab.__path__))
+
+
+def project_files() -> list[Path]:
+    """What git tracks or would track."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    paths = [ROOT / name.decode() for name in listing.stdout.split(b"\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def in_a_new_python(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints when it runs the code."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "", **environment},
+        cwd=environment.get("PYTHONPATH", ROOT),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Imports
+
+
+def test_importing_the_package_loads_nothing_optional_and_takes_no_time() -> None:
+    printed = in_a_new_python(
+        f"""
+        import json, sys, time
+        import torch
+        before = time.perf_counter()
+        import rove_lab
+        took = time.perf_counter() - before
+        print(json.dumps([took, sorted(set({OPTIONAL}) & set(sys.modules))]))
+        """
+    )
+    seconds, loaded = json.loads(printed)
+    assert loaded == []
+    assert seconds < 1
+
+
+def imported_packages(source: str) -> set[str]:
+    """The first names of every import statement, wherever it stands."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "rove_lab").split(".")[0] if not node.level else "rove_lab")
+    return names
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = "import a.b\ndef f():\n    from c.d import e\n    from . import g\n"
+    assert imported_packages(source) == {"a", "c", "rove_lab"}
+
+
+def test_the_core_imports_torch_and_the_standard_library_only() -> None:
+    core = [name.removeprefix("rove_lab.") for name in CONTRACTS["optional"]["source_modules"]]
+    allowed = {"torch", "rove_lab"} | sys.stdlib_module_names
+    for name in ["__init__", *core]:
+        source = (ROOT / "rove_lab" / f"{name}.py").read_text(encoding="utf-8")
+        assert imported_packages(source) <= allowed, name
+
+
+def test_every_module_is_core_or_above_the_mathematics() -> None:
+    layers = CONTRACTS["floors"]["layers"]
+    floors = [[name.strip(" ()") for name in layer.split("|")] for layer in layers]
+    core = {name.removeprefix("rove_lab.") for name in CONTRACTS["optional"]["source_modules"]}
+    mathematics = {name for floor in floors[top_of_the_core(floors) :] for name in floor}
+    assert core == mathematics & set(MODULES)
+
+
+def top_of_the_core(floors: list[list[str]]) -> int:
+    """The index of the floor that the mixers are on."""
+    return next(index for index, floor in enumerate(floors) if "mixers" in floor)
+
+
+# Sizes and names
+
+
+@pytest.mark.parametrize("folder", ["rove_lab", "book/_ext", "tools"])
+def test_a_file_holds_one_idea(folder: str) -> None:
+    lengths = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / folder).glob("*.py")
+    }
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > 320} == {}
+
+
+def test_no_module_is_a_drawer_of_odds_and_ends() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert [path for path in project_files() if path.stem.lower().strip("_") in drawers] == []
+
+
+def test_the_readme_captions_every_module_and_names_no_file_that_is_not_there() -> None:
+    rows = re.findall(
+        r"^\| (`.*?) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    named = [ROOT / path for row in rows for path in re.findall(r"`(.*?)`", row)]
+    assert [path for path in named if not path.exists()] == []
+    assert [name for name in MODULES if ROOT / "rove_lab" / f"{name}.py" not in named] == []
+
+
+def test_nothing_big_and_nothing_of_third_parties_is_in_the_tree() -> None:
+    files = project_files()
+    assert [path for path in files if path.stat().st_size > 1_500_000] == []
+    assert [path for path in files if re.search(r"\.min\.(js|css)$|/vendor/", str(path))] == []
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        r"(^|[^\w.])/wor[k]/",
+        r"/tm[p]/[a-z]",
+        r"/roo[t]/",
+        r"/hom[e]/",
+        r"--(?:extra-)?inde[x]-url",
+        r"\bpypi\.or[g]",
+        r"pythonhosted\.or[g]",
+        r"registry\.npmj[s]",
+        r"deb\.debia[n]\.org",
+    ],
+)
+def test_no_file_names_a_machine_or_a_registry(trace: str) -> None:
+    pattern = re.compile(trace, re.MULTILINE)
+    guilty = []
+    for path in project_files():
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        if pattern.search(text):
+            guilty.append(path.relative_to(ROOT))
+    assert guilty == []
+
+
+# Docstrings
+
+
+def public_names() -> Iterator[tuple[str, object]]:
+    """Every public class and function of every module, once, by its full name."""
+    for module_name in MODULES:
+        module: ModuleType = import_module(f"rove_lab.{module_name}")
+        names = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+        for name in names:
+            thing = getattr(module, name)
+            if getattr(thing, "__module__", None) != module.__name__:
+                continue
+            if inspect.isclass(thing) or inspect.isfunction(thing):
+                yield f"{module_name}.{name}", thing
+
+
+def public_methods() -> Iterator[tuple[str, FunctionType]]:
+    for name, thing in public_names():
+        if inspect.isclass(thing):
+            for key, member in vars(thing).items():
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if not key.startswith("_") and inspect.isfunction(function):
+                    yield f"{name}.{key}", function
+
+
+def parameters(function: object) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in {"self", "cls"}]
+
+
+def raises(function: object) -> bool:
+    """Whether the function's own body has a raise statement."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return any(isinstance(node, ast.Raise) for node in ast.walk(tree))
+
+
+def is_abstract(thing: object) -> bool:
+    """Whether it only says what others must have: nobody makes one, so there is no example."""
+    return inspect.isabstract(thing) or getattr(thing, "_is_protocol", False)
+
+
+PUBLIC = dict(public_names())
+METHODS = dict(public_methods())
+
+
+def test_public_names_are_found() -> None:
+    assert {"attention.rove_attention", "rotary.RotaryEmbedding"} <= set(PUBLIC)
+    assert "rotary.RotaryEmbedding.planes" in METHODS
+    exported = {getattr(rove_lab, name) for name in rove_lab.__all__}
+    assert exported <= set(PUBLIC.values())
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_says_what_it_does_and_shows_it(name: str) -> None:
+    thing = PUBLIC[name]
+    words = inspect.getdoc(thing) or ""
+    assert words, "no docstring"
+    constructor = getattr(thing, "__init__", thing) if inspect.isclass(thing) else thing
+    own = vars(thing).values() if inspect.isclass(thing) else [thing]
+    if parameters(thing) and not is_abstract(thing):
+        assert "Args:" in words or "Attributes:" in words, "no Args"
+    if inspect.isfunction(thing) and inspect.signature(thing).return_annotation not in {
+        "None",
+        None,
+    }:
+        assert "Returns:" in words or "Yields:" in words, "no Returns"
+    checks = [constructor, *(f for f in own if getattr(f, "__name__", "") == "__post_init__")]
+    if any(
+        inspect.isfunction(f) and f.__module__ == thing.__module__ and has_source(f) and raises(f)
+        for f in checks
+    ):
+        assert "Raises:" in words, "it raises, and does not say so"
+    example = re.findall(r"^\s*(?:>>>|\.\.\.) ?.*$", words, re.MULTILINE)
+    assert len(example) <= 4, f"an example has at most four lines, this has {len(example)}"
+    assert example or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False), (
+        "no example"
+    )
+
+
+def has_source(function: object) -> bool:
+    """Whether it was written in a file: a dataclass's own __init__ was not."""
+    return not inspect.getsourcefile(function).startswith("<")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_public_method_says_what_it_does(name: str) -> None:
+    words = inspect.getdoc(METHODS[name]) or ""
+    assert words, "no docstring"
+    if raises(METHODS[name]):
+        assert "Raises:" in words, "it raises, and does not say so"
+
+
+# Notebooks
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_clean_and_its_cells_are_short(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert "hide-input" in code[0]["metadata"]["tags"]
+    lengths = [
+        sum(bool(line.strip()) for line in "".join(cell["source"]).splitlines())
+        for cell in code
+        if "hide-input" not in cell["metadata"].get("tags", [])
+    ]
+    assert max(lengths) <= 20
+    assert statistics.median(lengths) <= 6
+
+
+# Pins and ranges
+
+
+def pins(name: str) -> dict[str, Version]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if "==" in line and not line.startswith("#")]
+    return {canonicalize_name(r.name): Version(str(r.specifier).removeprefix("==")) for r in found}
+
+
+def test_what_runs_is_what_is_pinned() -> None:
+    for name, pinned in pins("requirements.txt").items():
+        assert Version(Version(version(name)).public) == pinned, name
+
+
+def test_a_package_is_pinned_once() -> None:
+    assert set(pins("requirements.txt")) & set(pins("constraints.txt")) == set()
+
+
+def test_ranges_admit_the_pins() -> None:
+    project = PYPROJECT["project"]
+    ranges = chain(project["dependencies"], *project["optional-dependencies"].values())
+    pinned = pins("requirements.txt")
+    for requirement in map(Requirement, ranges):
+        if requirement.name != project["name"]:
+            assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_one_version_everywhere() -> None:
+    declared = PYPROJECT["project"]["version"]
+    assert rove_lab.__version__ == declared
+    assert f"version: {declared}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## {declared}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+# The wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run([sys.executable, *build], check=True, capture_output=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+def test_the_wheel_is_pure_and_holds_the_package_alone(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"rove_lab"}
+    assert "rove_lab/py.typed" in names
+    assert {f"rove_lab/{name}.py" for name in MODULES} <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
+    pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path)]
+    subprocess.run([sys.executable, *pip, str(wheel)], check=True, capture_output=True)
+    printed = in_a_new_python(
+        f"""
+        import sys
+        for name in {OPTIONAL}:
+            sys.modules[name] = None  # an import of it fails
+        import torch
+        import rove_lab
+        q = torch.ones(1, 2, 5, 8)
+        z = rove_lab.rove_attention(q, q, q, rove_lab.RotaryEmbedding(8))
+        print(z.shape, rove_lab.__file__)
+        """,
+        PYTHONPATH=str(tmp_path),
+    )
+    assert printed.startswith(f"torch.Size([1, 2, 5, 8]) {tmp_path}")
