@@ -208,11 +208,21 @@ def raises(function: object) -> bool:
     return any(isinstance(node, ast.Raise) for node in ast.walk(tree))
 
 
+def checks(thing: object) -> list[FunctionType]:
+    """Where bad input is refused: in a function itself, in what a class writes to construct one."""
+    if inspect.isfunction(thing):
+        return [thing]
+    written = (vars(thing).get(name) for name in ("__init__", "__post_init__"))
+    file = inspect.getfile(thing)  # a dataclass's own __init__ stands in no file
+    return [function for function in written if function and function.__code__.co_filename == file]
+
+
 def is_abstract(thing: object) -> bool:
     """Whether it only says what others must have: nobody makes one, so there is no example."""
     return inspect.isabstract(thing) or getattr(thing, "_is_protocol", False)
 
 
+NOTHING = ("None", None, inspect.Signature.empty)
 PUBLIC = dict(public_names())
 METHODS = dict(public_methods())
 
@@ -229,31 +239,15 @@ def test_a_public_name_says_what_it_does_and_shows_it(name: str) -> None:
     thing = PUBLIC[name]
     words = inspect.getdoc(thing) or ""
     assert words, "no docstring"
-    constructor = getattr(thing, "__init__", thing) if inspect.isclass(thing) else thing
-    own = vars(thing).values() if inspect.isclass(thing) else [thing]
     if parameters(thing) and not is_abstract(thing):
         assert "Args:" in words or "Attributes:" in words, "no Args"
-    if inspect.isfunction(thing) and inspect.signature(thing).return_annotation not in {
-        "None",
-        None,
-    }:
+    if inspect.isfunction(thing) and inspect.signature(thing).return_annotation not in NOTHING:
         assert "Returns:" in words or "Yields:" in words, "no Returns"
-    checks = [constructor, *(f for f in own if getattr(f, "__name__", "") == "__post_init__")]
-    if any(
-        inspect.isfunction(f) and f.__module__ == thing.__module__ and has_source(f) and raises(f)
-        for f in checks
-    ):
+    if any(map(raises, checks(thing))):
         assert "Raises:" in words, "it raises, and does not say so"
     example = re.findall(r"^\s*(?:>>>|\.\.\.) ?.*$", words, re.MULTILINE)
+    assert example or is_abstract(thing), "no example"
     assert len(example) <= 4, f"an example has at most four lines, this has {len(example)}"
-    assert example or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False), (
-        "no example"
-    )
-
-
-def has_source(function: object) -> bool:
-    """Whether it was written in a file: a dataclass's own __init__ was not."""
-    return not inspect.getsourcefile(function).startswith("<")
 
 
 @pytest.mark.parametrize("name", METHODS)
