@@ -55,6 +55,20 @@ def test_every_file_states_the_same_address() -> None:
     assert statements(ROOT) == {name: {address} for name in statements(ROOT)}
 
 
+def test_the_address_stands_in_no_file_that_would_be_missed() -> None:
+    holds = subprocess.run(
+        ["git", "grep", "-lIF", "--untracked", repository.owner_and_name(repository.current())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    within_reach = {
+        path.relative_to(ROOT) for place in repository.PLACES for path in ROOT.glob(place)
+    }
+    assert set(map(Path, holds.stdout.split())) <= within_reach
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the files that may hold the address."""
