@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rove_lab.arguments import check_number
 from rove_lab.convolution import attentive_convolution
 from rove_lab.masking import Positions, attend, attention_mask, check_heads, positions_of
 from rove_lab.rotary import RotaryEmbedding, Rotation
@@ -117,6 +118,7 @@ def rove_attention(
     value_here, value_there = here, there
     if value_rotary is not None:
         value_here, value_there = _rotations(q, k, value_rotary, positions, key_positions)
+    _check_value_channels(v, value_here)
     scale = _logit_scale(q, rotary, scale)
     v = value_there.apply(v)
     z = attend(here.apply(q), there.apply(k), v, attn_mask, is_causal, scale)
@@ -181,11 +183,29 @@ def _rotations(
     positions: Positions,
     key_positions: Positions,
 ) -> tuple[Rotation, Rotation]:
+    if not isinstance(rotary, RotaryEmbedding):
+        raise TypeError(
+            f"expected a RotaryEmbedding, got {type(rotary).__name__}: pass the family itself, as "
+            "RotaryEmbedding(d_head), and positions by `positions=`."
+        )
     here, there = positions_of(q.shape[-2], k.shape[-2], positions, key_positions)
     at_query = rotary(here, device=q.device)
     return at_query, at_query if there is here else rotary(there, device=k.device)
 
 
 def _logit_scale(q: Tensor, rotary: RotaryEmbedding, scale: float | None) -> float:
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if q.shape[-1] != rotary.d_head:
+        raise ValueError(
+            f"expected q and k with the rotation's d_head={rotary.d_head}, got {q.shape[-1]}: use "
+            f"RotaryEmbedding({q.shape[-1]})."
+        )
+    scale = q.shape[-1] ** -0.5 if scale is None else check_number("scale", scale)
     return scale * rotary.attention_factor**2
+
+
+def _check_value_channels(v: Tensor, rotation: Rotation) -> None:
+    if v.shape[-1] != rotation.d_head:
+        raise ValueError(
+            f"expected v with d_head={rotation.d_head}, got {v.shape[-1]}: give the values a "
+            f"rotation of their own, value_rotary=RotaryEmbedding({v.shape[-1]})."
+        )

@@ -3,11 +3,13 @@ r"""Which query may attend to which key, and where each of them stands."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from rove_lab.arguments import check_flag
+from rove_lab.rotation import as_positions
 
 __all__ = ["attend", "attention_mask", "check_heads", "positions_of"]
 
@@ -16,7 +18,7 @@ Positions = Tensor | Sequence[float] | None
 
 def positions_of(
     q_len: int, k_len: int, positions: Positions, key_positions: Positions
-) -> tuple[Tensor | Sequence[float], Tensor | Sequence[float]]:
+) -> tuple[Tensor, Tensor]:
     """The positions of queries and keys, the missing ones filled in.
 
     Keys default to the queries' where the lengths agree, else to ``0..k_len - 1``; queries default
@@ -32,24 +34,39 @@ def positions_of(
         Positions of the queries and of the keys.
 
     Raises:
-        ValueError: If there are more queries than keys and nothing says where the queries stand.
+        TypeError: If positions are boolean, complex or half precision.
+        ValueError: If a length does not fit, or there are more queries than keys and nothing says
+            where the queries stand.
 
     Example:
         >>> positions_of(2, 5, None, None)
         (tensor([3, 4]), tensor([0, 1, 2, 3, 4]))
     """
-    if key_positions is None:
-        shared = positions is not None and q_len == k_len
-        key_positions = cast(Tensor, positions) if shared else torch.arange(k_len, device="cpu")
-    if positions is None:
+    here = None if positions is None else as_positions(positions)
+    if key_positions is not None:
+        there = as_positions(key_positions)
+    elif here is not None and q_len == k_len:
+        there = here
+    else:
+        there = torch.arange(k_len, device="cpu")
+    if here is None:
         if q_len > k_len:
             raise ValueError(
                 f"expected at most as many queries as keys, got {q_len} queries and {k_len} keys "
                 "([..., heads, pos, d_head]: are the heads and pos axes swapped?); if this is "
                 "meant, pass `positions`."
             )
-        positions = torch.as_tensor(key_positions)[..., k_len - q_len :]
-    return positions, key_positions
+        here = there if q_len == k_len else there[..., k_len - q_len :]
+    for name, given, length, tokens in (
+        ("key_positions", there, k_len, "keys"),
+        ("positions", here, q_len, "queries"),
+    ):
+        if given.dim() not in (1, 2) or given.shape[-1] != length:
+            raise ValueError(
+                f"expected {name} [pos] or [batch, pos] for {length} {tokens}, got shape "
+                f"{list(given.shape)} ([..., heads, pos, d_head]: are heads and pos swapped?)."
+            )
+    return here, there
 
 
 def attention_mask(
@@ -78,14 +95,14 @@ def attention_mask(
         tensor([[ True,  True, False],
                 [ True,  True,  True]])
     """
+    check_flag("is_causal", is_causal)
     shape = (*q.shape[:-1], k.shape[-2])
     if attn_mask is not None:
         _check_mask(attn_mask, shape, q.device)
         attn_mask = torch.atleast_2d(attn_mask)
         if attn_mask.dtype != torch.bool:
             # Only -inf is a mask: a large finite penalty must stay finite in a smaller dtype.
-            lowest = torch.finfo(dtype).min
-            penalty = attn_mask.clamp(min=lowest).to(dtype)
+            penalty = attn_mask.to(dtype).clamp(min=torch.finfo(dtype).min)
             attn_mask = penalty.masked_fill(attn_mask == -torch.inf, -torch.inf)
     q_len, k_len = shape[-2:]
     if not is_causal or q_len == 1:  # a single query comes last: it may see everything
@@ -121,6 +138,7 @@ def attend(
     """
     # SDPA's own flag is the fast way, but it counts from the top left: the same only for squares.
     grouped = q.shape[-3] != k.shape[-3]
+    check_flag("is_causal", is_causal)
     if is_causal and attn_mask is None and q.shape[-2] == k.shape[-2]:
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=scale, enable_gqa=grouped
@@ -159,7 +177,7 @@ def check_heads(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
                 f"expected q, k and v on one device, got q on {q.device} and {name} on {x.device}: "
                 f"move it with {name}.to(q.device)."
             )
-        if x.dtype != q.dtype and not torch.is_autocast_enabled(q.device.type):
+        if x.dtype != q.dtype and not autocasting(q):
             raise TypeError(
                 f"expected q, k and v of one dtype, got q {q.dtype} and {name} {x.dtype}: "
                 f"cast with {name}.to(q.dtype)."
@@ -185,11 +203,30 @@ def check_heads(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
         )
 
 
+def autocasting(x: Tensor) -> bool:
+    """Whether autocast is on for the device of ``x``.
+
+    Args:
+        x: Any tensor.
+
+    Returns:
+        True inside ``torch.autocast`` for that device.
+
+    Example:
+        >>> autocasting(torch.zeros(1))
+        False
+    """
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
 def _check_mask(attn_mask: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
+    tensor = isinstance(attn_mask, Tensor)
+    if not tensor or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        got = attn_mask.dtype if tensor else type(attn_mask).__name__
         raise TypeError(
-            "expected attn_mask to be boolean (True = may attend) or additive floating point, got "
-            f"{attn_mask.dtype}: for zeros and ones use attn_mask.bool()."
+            "expected attn_mask to be a boolean (True = may attend) or additive floating-point "
+            f"tensor, got {got}: for zeros and ones use attn_mask.bool()."
         )
     try:
         fits = torch.broadcast_shapes(attn_mask.shape, shape) == torch.Size(shape)
@@ -208,5 +245,5 @@ def _check_mask(attn_mask: Tensor, shape: tuple[int, ...], device: torch.device)
 
 
 def _compute_dtype(q: Tensor) -> torch.dtype:
-    kind = q.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else q.dtype
+    cast = autocasting(q) and q.dtype != torch.float64  # autocast leaves float64 alone
+    return torch.get_autocast_dtype(q.device.type) if cast else q.dtype

@@ -3,7 +3,6 @@ r"""The rotation family :math:`R_t`: one turn per plane, by an angle that grows 
 from __future__ import annotations
 
 import copy
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rove_lab.arguments import check_flag, check_number, check_size
 from rove_lab.hf_config import rotary_arguments
 from rove_lab.rotation import Rotation, as_positions
 from rove_lab.scaling import (
@@ -74,8 +74,10 @@ class RotaryEmbedding:
         trailing: bool = False,
         scaling: Scaling | None = None,
     ) -> None:
-        self.d_head = _size("d_head", d_head)
-        self.rotary_dim = self.d_head if rotary_dim is None else _size("rotary_dim", rotary_dim)
+        self.d_head = check_size("d_head", d_head)
+        self.rotary_dim = (
+            self.d_head if rotary_dim is None else check_size("rotary_dim", rotary_dim)
+        )
         if self.rotary_dim > self.d_head:
             raise ValueError(
                 f"expected rotary_dim <= d_head, got rotary_dim={self.rotary_dim} and "
@@ -86,22 +88,20 @@ class RotaryEmbedding:
                 f"expected an even rotary_dim (channels turn in pairs), got {self.rotary_dim}"
                 f"{' (= d_head)' if rotary_dim is None else ''}: pass an even rotary_dim."
             )
-        if isinstance(base, (bool, str)) or not isinstance(base, (int, float)):
-            raise TypeError(f"expected base to be a number, got {base!r}.")
-        if not math.isfinite(base) or base <= 0:
+        self.base, self.scaling = check_number("base", base), scaling
+        if self.base <= 0:
             raise ValueError(f"expected a finite positive base, got {base}: 10000.0 is usual.")
-        if scaling is not None and not hasattr(scaling, "inv_freq"):
+        if scaling is not None and (isinstance(scaling, type) or not isinstance(scaling, Scaling)):
             raise TypeError(
-                f"expected scaling to be None or a scaling such as YarnScaling, got {scaling!r}; "
-                "for a Hugging Face config use RotaryEmbedding.from_config."
+                "expected scaling to be None or a scaling such as YarnScaling(4.0, 4096), got "
+                f"{scaling!r}; for a Hugging Face config use RotaryEmbedding.from_config."
             )
-        self.base, self.scaling = float(base), scaling
-        self.interleaved, self.trailing = bool(interleaved), bool(trailing)
-        if scaling is None:
-            self.inv_freq, self.attention_factor = frequencies(self.base, self.rotary_dim), 1.0
-        else:
-            self.inv_freq = scaling.inv_freq(self.base, self.rotary_dim)
-            self.attention_factor = float(scaling.mscale)
+        self.interleaved = check_flag("interleaved", interleaved)
+        self.trailing = check_flag("trailing", trailing)
+        self.attention_factor = 1.0 if scaling is None else float(scaling.mscale)
+        # a table made inside `torch.inference_mode()` must serve training too
+        with torch.inference_mode(False):
+            self.inv_freq = self._frequencies()
 
     @classmethod
     def from_config(cls, hf_config: Any, layer: int | None = None) -> RotaryEmbedding:
@@ -126,6 +126,21 @@ class RotaryEmbedding:
         """
         return cls(**rotary_arguments(hf_config, layer))
 
+    def _frequencies(self) -> Tensor:
+        try:
+            if self.scaling is None:
+                inv_freq = frequencies(self.base, self.rotary_dim)
+            else:
+                inv_freq = self.scaling.inv_freq(self.base, self.rotary_dim)
+            if inv_freq.isfinite().all():
+                return inv_freq
+        except OverflowError:
+            pass
+        raise ValueError(
+            f"expected finite frequencies, got others from base={self.base} and "
+            f"scaling={self.scaling}: choose less extreme numbers."
+        )
+
     @property
     def plane_channels(self) -> Tensor:
         """The two channels that turn together in each plane, ``[rotary_dim / 2, 2]``, int64."""
@@ -143,6 +158,7 @@ class RotaryEmbedding:
             A new embedding; this one is unchanged.
 
         Raises:
+            TypeError: If ``keep`` is neither indices nor a slice.
             ValueError: If an index is not one of the ``rotary_dim / 2`` planes.
 
         Example:
@@ -150,16 +166,11 @@ class RotaryEmbedding:
             tensor([1., 0., 0.], dtype=torch.float64)
         """
         n = len(self.inv_freq)
-        index = range(n)[keep] if isinstance(keep, slice) else [operator.index(m) for m in keep]
-        for m in index:
-            if not -n <= m < n:
-                raise ValueError(
-                    f"expected planes among 0..{n - 1} (rotary_dim / 2 = {n}), got plane {m}."
-                )
+        index = _plane_indices(keep, n)
         kept = copy.copy(self)
         with torch.inference_mode(False):
-            mask = torch.zeros(n, dtype=torch.bool, device="cpu")
-            mask[list(index)] = True
+            mask = torch.zeros(n, dtype=torch.float64, device="cpu")
+            mask[index] = 1.0
             kept.inv_freq = self.inv_freq * mask
         return kept
 
@@ -192,12 +203,14 @@ class RotaryEmbedding:
                 "expected positions [pos] or [batch, pos], got shape "
                 f"{list(positions.shape)}: for a sequence of n tokens pass torch.arange(n)."
             )
-        home = "meta" if positions.is_meta else "cpu"
-        angles = positions.to(home, torch.float64)[..., None] * self.inv_freq.to(home)
-        if positions.dim() == 2:
-            angles = angles.unsqueeze(-3)  # [batch, 1, pos, plane]: the same for every head
         device = positions.device if device is None else device
-        return Rotation(angles, self.d_head, self.interleaved, self.trailing, device)
+        home = "meta" if positions.is_meta else "cpu"
+        with torch.inference_mode(False):
+            # first home, then to float64: a device without float64 cannot do both in one copy
+            angles = positions.to(home).to(torch.float64)[..., None] * self.inv_freq.to(home)
+            if positions.dim() == 2:
+                angles = angles.unsqueeze(-3)  # [batch, 1, pos, plane]: the same for every head
+            return Rotation(angles, self.d_head, self.interleaved, self.trailing, device)
 
     def matrix(
         self, offsets: Tensor | Sequence[float] | float, *, dtype: torch.dtype = torch.float64
@@ -220,10 +233,12 @@ class RotaryEmbedding:
                     [0., 1.]], dtype=torch.float64)
         """
         offsets = as_positions(offsets)
-        flat = offsets.reshape(-1)
-        eye = torch.eye(self.d_head, dtype=torch.float64, device=flat.device)
+        home = "meta" if offsets.is_meta else "cpu"
+        flat = offsets.reshape(-1).to(home)
+        eye = torch.eye(self.d_head, dtype=torch.float64, device=home)
         columns = self(flat).apply(eye[:, None].expand(-1, len(flat), -1))  # [d_head, n, d_head]
-        return columns.permute(1, 2, 0).reshape(*offsets.shape, *eye.shape).to(dtype)
+        matrices = columns.permute(1, 2, 0).reshape(*offsets.shape, *eye.shape)
+        return matrices.to(dtype).to(offsets.device)
 
     def __repr__(self) -> str:
         parts = [str(self.d_head), f"base={self.base}"]
@@ -232,12 +247,29 @@ class RotaryEmbedding:
         parts += [f"{name}=True" for name in ("interleaved", "trailing") if getattr(self, name)]
         if self.scaling is not None:
             parts.append(f"scaling={self.scaling}")
-        return f"RotaryEmbedding({', '.join(parts)})"
+        turning = self.inv_freq.nonzero().flatten().tolist()
+        planes = "" if len(turning) == len(self.inv_freq) else f".planes({turning})"
+        return f"RotaryEmbedding({', '.join(parts)}){planes}"
 
 
-def _size(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"expected {name} to be an integer, got {value!r}.")
-    if (size := operator.index(value)) < 1:
-        raise ValueError(f"expected {name} to be positive, got {size}.")
-    return size
+def _plane_indices(keep: Sequence[int] | slice | Tensor, n: int) -> list[int]:
+    def index(plane: object) -> int:
+        if isinstance(plane, bool):
+            raise TypeError("a boolean is not an index")
+        return operator.index(plane)  # type: ignore[arg-type]
+
+    try:
+        if isinstance(keep, slice):
+            return list(range(n))[keep]
+        planes = [index(plane) for plane in (keep.tolist() if hasattr(keep, "tolist") else keep)]
+    except TypeError as error:
+        raise TypeError(
+            f"expected planes as integer indices or a slice, got {keep!r}: one plane is [m]; a "
+            "boolean mask becomes indices by mask.nonzero().flatten()."
+        ) from error
+    for plane in planes:
+        if not -n <= plane < n:
+            raise ValueError(
+                f"expected planes among 0..{n - 1} (rotary_dim / 2 = {n}), got plane {plane}."
+            )
+    return planes

@@ -120,8 +120,9 @@ class Rotation:
         return torch.cat((before, turned) if self.trailing else (turned, after), -1)
 
     def _tables(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not x.is_floating_point():
-            raise TypeError(f"expected a floating-point tensor, got {x.dtype}: cast it first.")
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"expected a floating-point tensor, got {got}: cast it first.")
         n, d_head, batch = self.cos.shape[-2], self.d_head, self.cos.shape[:-3]
         if x.dim() < 2 or x.shape[-1] != d_head or x.shape[-2] != n:
             raise ValueError(
@@ -145,9 +146,12 @@ class Rotation:
 
 def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
     """Positions or offsets as a tensor of integers or reals, checked."""
-    if not isinstance(positions, Tensor):  # float64, so that a list of reals loses nothing
+    if not isinstance(positions, Tensor):
         try:
-            positions = torch.as_tensor(positions, dtype=torch.float64, device="cpu")
+            given = torch.as_tensor(positions, device="cpu")
+            if given.is_floating_point() and not hasattr(positions, "dtype"):
+                given = torch.as_tensor(positions, dtype=torch.float64, device="cpu")
+            positions = given
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
                 f"expected positions as a tensor or numbers, got {positions!r}: for a sequence of "
@@ -158,7 +162,7 @@ def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
             f"expected integer, float32 or float64 positions, got {positions.dtype}: half "
             "precision cannot tell tokens apart beyond a few hundred; use torch.int64."
         )
-    finite = torch.compiler.is_compiling() or not positions.is_floating_point()
-    if not finite and not positions.isfinite().all():
+    unread = torch.compiler.is_compiling() or positions.is_meta  # no values to look at
+    if positions.is_floating_point() and not unread and not positions.isfinite().all():
         raise ValueError("expected finite positions, got NaN or infinity.")
     return positions

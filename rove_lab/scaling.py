@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from rove_lab.arguments import check_flag, check_number
 
 __all__ = [
     "LinearScaling",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Scaling(Protocol):
     """What a context extension must offer: frequencies, and the factor YaRN puts on q and k."""
 
@@ -54,10 +57,8 @@ def frequencies(base: float, rotary_dim: int) -> Tensor:
         >>> frequencies(100.0, 4)
         tensor([1.0000, 0.1000], dtype=torch.float64)
     """
-    # inference_mode(False): a table made inside `torch.inference_mode()` must serve training too.
-    with torch.inference_mode(False):
-        exponent = torch.arange(0, rotary_dim, 2, dtype=torch.float64, device="cpu") / rotary_dim
-        return torch.pow(float(base), -exponent)
+    exponent = torch.arange(0, rotary_dim, 2, dtype=torch.float64, device="cpu") / rotary_dim
+    return torch.pow(float(base), -exponent)
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,13 @@ class YarnScaling:
                 f"YarnScaling expects beta_fast >= beta_slow, got beta_fast={self.beta_fast} and "
                 f"beta_slow={self.beta_slow}: swap them (fast planes turn more often)."
             )
+        check_flag("YarnScaling's truncate", self.truncate)
+        if self.original_n_ctx <= 2 * math.pi * self.beta_slow:
+            raise ValueError(
+                f"YarnScaling expects original_n_ctx above 2 pi beta_slow, got "
+                f"{self.original_n_ctx} and beta_slow={self.beta_slow}: no plane turns that often "
+                "in so short a window. Lower beta_slow."
+            )
 
     @property
     def mscale(self) -> float:
@@ -203,10 +211,9 @@ class YarnScaling:
         if low == high:
             high += 0.001  # a step instead of a ramp, as in the reference implementation
         omega = frequencies(base, rotary_dim)
-        with torch.inference_mode(False):
-            index = torch.arange(rotary_dim // 2, dtype=torch.float64, device="cpu")
-            keep = 1 - ((index - low) / (high - low)).clamp(0, 1)
-            return (1 - keep) * omega / self.factor + keep * omega
+        index = torch.arange(rotary_dim // 2, dtype=torch.float64, device="cpu")
+        keep = 1 - ((index - low) / (high - low)).clamp(0, 1)
+        return (1 - keep) * omega / self.factor + keep * omega
 
 
 def yarn_mscale(factor: float, mscale: float = 1.0) -> float:
@@ -273,11 +280,10 @@ class Llama3Scaling:
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
         """Ramped frequencies, ``[rotary_dim / 2]`` in radians per token."""
         omega = frequencies(base, rotary_dim)
-        with torch.inference_mode(False):
-            turns = self.original_n_ctx * omega / (2 * math.pi)
-            width = self.high_freq_factor - self.low_freq_factor
-            keep = ((turns - self.low_freq_factor) / width).clamp(0, 1)
-            return (1 - keep) * omega / self.factor + keep * omega
+        turns = self.original_n_ctx * omega / (2 * math.pi)
+        width = self.high_freq_factor - self.low_freq_factor
+        keep = ((turns - self.low_freq_factor) / width).clamp(0, 1)
+        return (1 - keep) * omega / self.factor + keep * omega
 
 
 def _check_factor(scaling: LinearScaling | NTKScaling | YarnScaling | Llama3Scaling) -> None:
@@ -291,10 +297,8 @@ def _check_factor(scaling: LinearScaling | NTKScaling | YarnScaling | Llama3Scal
 
 def _check_positive(scaling: object, *names: str) -> None:
     for name in names:
-        value = getattr(scaling, name)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value <= 0:
+        number = check_number(f"{type(scaling).__name__}'s {name}", getattr(scaling, name))
+        if number <= 0:
             raise ValueError(
-                f"{type(scaling).__name__} expects {name} to be a finite positive number, got "
-                f"{value!r}."
+                f"expected {type(scaling).__name__}'s {name} to be positive, got {number}."
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rove_lab.masking import attend
+from rove_lab.arguments import check_flag, check_size
+from rove_lab.masking import Positions, attend, autocasting, positions_of
 from rove_lab.rotary import RotaryEmbedding
 
 __all__ = ["KVCache", "RotarySelfAttention"]
@@ -37,26 +38,30 @@ class KVCache:
     def next_positions(self, n: int) -> Tensor:
         """The ``n`` positions after the last one held, ``[pos]`` or ``[batch, pos]`` in tokens."""
         step = torch.arange(n, device="cpu")
-        if self.positions is None:
+        if self.positions is None or self.positions.shape[-1] == 0:
             return step
         return self.positions[..., -1:] + 1 + step.to(self.positions.device)
 
-    def append(self, k: Tensor, v: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds rotated ``[batch, n_kv_heads, pos, d_head]`` tensors and returns all there are."""
-        if self.k is not None and self.v is not None and self.positions is not None:
-            if self.k.shape[0] != k.shape[0]:
+    def joined(self, k: Tensor, v: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the cache would hold with these rotated ``[batch, n_kv_heads, pos, d_head]`` added.
+
+        The cache itself is left as it is: whoever calls assigns ``k``, ``v`` and ``positions`` once
+        nothing can fail any more, so that a failed step can simply be tried again.
+        """
+        if self.k is None or self.v is None or self.positions is None:
+            return k, v, positions
+        for name, held, new in (("k", self.k, k), ("v", self.v, v)):
+            same = held.shape[:-2] == new.shape[:-2] and held.shape[-1] == new.shape[-1]
+            if not same or held.dtype != new.dtype or held.device != new.device:
                 raise ValueError(
-                    f"expected the cache's batch of {self.k.shape[0]}, got {k.shape[0]}: "
-                    "use a fresh KVCache() for another batch."
+                    f"expected {name} like the cache's, {list(held.shape)} {held.dtype} on "
+                    f"{held.device} but for pos, got {list(new.shape)} {new.dtype} on "
+                    f"{new.device}: give each layer and each batch a KVCache() of its own."
                 )
-            k, v = torch.cat((self.k, k), -2), torch.cat((self.v, v), -2)
-            old, new = self.positions.to(positions.device), positions
-            if old.dim() != new.dim():  # one row for all meets one row each
-                rows = max(old, new, key=Tensor.dim).shape[0]
-                old, new = old.expand(rows, -1), new.expand(rows, -1)
-            positions = torch.cat((old, new), -1)
-        self.k, self.v, self.positions = k, v, positions
-        return k, v
+        old, new = self.positions.to(positions.device), positions
+        rows = torch.broadcast_shapes(old.shape[:-1], new.shape[:-1])  # one row for all, or each
+        positions = torch.cat((old.expand(*rows, -1), new.expand(*rows, -1)), -1)
+        return torch.cat((self.k, k), -2), torch.cat((self.v, v), -2), positions
 
 
 class RotarySelfAttention(nn.Module):
@@ -101,27 +106,29 @@ class RotarySelfAttention(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        if min(d_model, n_heads, n_kv_heads) < 1 or n_heads % n_kv_heads:
+        d_model, n_heads = check_size("d_model", d_model), check_size("n_heads", n_heads)
+        n_kv_heads = n_heads if n_kv_heads is None else check_size("n_kv_heads", n_kv_heads)
+        if n_heads % n_kv_heads:
             raise ValueError(
-                "expected n_heads divisible by n_kv_heads, all sizes positive, got "
-                f"d_model={d_model}, n_heads={n_heads}, n_kv_heads={n_kv_heads}."
+                f"expected n_heads divisible by n_kv_heads, got {n_heads} and {n_kv_heads}."
             )
         if d_head is None and d_model % n_heads:
             raise ValueError(
                 f"expected d_model divisible by n_heads, got {d_model} and {n_heads}: pass d_head."
             )
-        d_head = d_model // n_heads if d_head is None else d_head
+        d_head = d_model // n_heads if d_head is None else check_size("d_head", d_head)
         self.rotary = RotaryEmbedding(d_head) if rotary is None else rotary
         self.value_rotary = self.rotary if value_rotary is None else value_rotary
         for name, family in (("rotary", self.rotary), ("value_rotary", self.value_rotary)):
+            if not isinstance(family, RotaryEmbedding):
+                raise TypeError(f"expected {name} to be a RotaryEmbedding, got {family!r}.")
             if family.d_head != d_head:
                 raise ValueError(f"expected {name} with d_head={d_head}, got {family.d_head}.")
-        if value_rotary is not None and not rotate_values:
+        if value_rotary is not None and not check_flag("rotate_values", rotate_values):
             raise ValueError(
                 "expected no value_rotary with rotate_values=False (plain RoPE), got one: drop it."
             )
-        self.rotate_values = rotate_values
+        self.rotate_values = check_flag("rotate_values", rotate_values)
 
         def weight(heads: int, fan_in: int, rows: int, columns: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(heads, rows, columns) * fan_in**-0.5)
@@ -130,7 +137,9 @@ class RotarySelfAttention(nn.Module):
         self.W_K = weight(n_kv_heads, d_model, d_model, d_head)
         self.W_V = weight(n_kv_heads, d_model, d_model, d_head)
         self.W_O = weight(n_heads, n_heads * d_head, d_head, d_model)
-        self.b_Q = nn.Parameter(torch.zeros(n_heads, 1, d_head)) if bias else None
+        self.b_Q = (
+            nn.Parameter(torch.zeros(n_heads, 1, d_head)) if check_flag("bias", bias) else None
+        )
         self.b_K = nn.Parameter(torch.zeros(n_kv_heads, 1, d_head)) if bias else None
         self.b_O = nn.Parameter(torch.zeros(d_model)) if bias else None
 
@@ -138,7 +147,7 @@ class RotarySelfAttention(nn.Module):
         self,
         x: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Positions = None,
         attn_mask: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
@@ -154,16 +163,20 @@ class RotarySelfAttention(nn.Module):
             ``[batch, pos, d_model]``.
 
         Raises:
-            ValueError: If shapes or the number of positions do not fit.
+            TypeError: If dtypes do not fit, or ``cache`` is not a :class:`KVCache`.
+            ValueError: If shapes, devices or the number of positions do not fit; the cache is then
+                as it was.
+
+        Example:
+            >>> layer, x, cache = RotarySelfAttention(16, 2), torch.randn(1, 5, 16), KVCache()
+            >>> steps = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(5)], 1)
+            >>> torch.allclose(layer(x), steps, atol=1e-5)
+            True
         """
-        if x.dim() != 3 or x.shape[-1] != self.W_Q.shape[1]:
-            raise ValueError(
-                f"expected x [batch, pos, d_model={self.W_Q.shape[1]}], got {list(x.shape)}."
-            )
-        if positions is None:
-            positions = (
-                torch.arange(x.shape[1]) if cache is None else cache.next_positions(x.shape[1])
-            )
+        self._check(x, cache)
+        if positions is None and cache is not None:
+            positions = cache.next_positions(x.shape[1])
+        positions, _ = positions_of(x.shape[1], x.shape[1], positions, None)
         turn = self.rotary(positions, device=x.device)
         q = turn.apply(self._heads(x, self.W_Q, self.b_Q))
         k = turn.apply(self._heads(x, self.W_K, self.b_K))
@@ -172,13 +185,32 @@ class RotarySelfAttention(nn.Module):
             value_turn = self.value_rotary(positions, device=x.device)
             v = value_turn.apply(v)
         if cache is not None:
-            k, v = cache.append(k, v, positions)
+            k, v, positions = cache.joined(k, v, positions)
         scale = q.shape[-1] ** -0.5 * self.rotary.attention_factor**2
         z = attend(q, k, v, attn_mask, True, scale)
+        if cache is not None:
+            cache.k, cache.v, cache.positions = k, v, positions
         if self.rotate_values:
             z = value_turn.undo(z)
         out = torch.einsum("bhqd,hdm->bqm", z, self.W_O)
         return out if self.b_O is None else out + self.b_O
+
+    def _check(self, x: Tensor, cache: KVCache | None) -> None:
+        if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.W_Q.shape[1]:
+            got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"expected x [batch, pos, d_model={self.W_Q.shape[1]}], got {got}.")
+        cast = x.is_floating_point() and autocasting(x)
+        if x.dtype != self.W_Q.dtype and not cast:
+            raise TypeError(
+                f"expected x in the weights' dtype {self.W_Q.dtype}, got {x.dtype}: cast x, or the "
+                "layer with layer.to(x.dtype)."
+            )
+        if x.device != self.W_Q.device:
+            raise ValueError(
+                f"expected x on the weights' device {self.W_Q.device}, got {x.device}: move one."
+            )
+        if cache is not None and not isinstance(cache, KVCache):
+            raise TypeError(f"expected cache to be a KVCache, got {type(cache).__name__}.")
 
     @staticmethod
     def _heads(x: Tensor, W: Tensor, bias: Tensor | None) -> Tensor:

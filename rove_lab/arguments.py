@@ -1,0 +1,85 @@
+"""What a public function accepts: sizes, flags and numbers, each refused with a reason."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+__all__ = ["check_flag", "check_number", "check_size"]
+
+
+def check_size(name: str, value: Any) -> int:
+    """A positive integer.
+
+    Args:
+        name: What the caller calls it.
+        value: What was given.
+
+    Returns:
+        The integer.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If it is not positive.
+
+    Example:
+        >>> check_size("d_head", 64)
+        64
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"expected {name} to be an integer, got {value!r}: pass a plain int.")
+    if (size := operator.index(value)) < 1:
+        raise ValueError(f"expected {name} to be positive, got {size}: pass 1 or more.")
+    return size
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one of them.
+
+    Args:
+        name: What the caller calls it.
+        value: What was given.
+
+    Returns:
+        The flag.
+
+    Raises:
+        TypeError: If it is not a bool.
+
+    Example:
+        >>> check_flag("is_causal", True)
+        True
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"expected {name} to be True or False, got {value!r}.")
+    return value
+
+
+def check_number(name: str, value: Any) -> float:
+    """A finite real number.
+
+    Args:
+        name: What the caller calls it.
+        value: What was given.
+
+    Returns:
+        The number as a float.
+
+    Raises:
+        TypeError: If it is not a real number.
+        ValueError: If it is NaN or infinite, or too large for a float.
+
+    Example:
+        >>> check_number("base", 10000)
+        10000.0
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"expected {name} to be a number, got {value!r}: pass a float.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite {name}, got {number}: pass an ordinary number.")
+    return number
