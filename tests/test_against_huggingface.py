@@ -1,0 +1,171 @@
+"""Frequencies and rotations against Hugging Face transformers, an independent implementation."""
+
+import itertools
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.cohere import modeling_cohere as cohere
+from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek
+from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.llama import modeling_llama as llama
+
+from rove_lab import LinearScaling, Llama3Scaling, RotaryEmbedding, YarnScaling, rope_attention
+
+YARN_CASES = list(
+    itertools.product(
+        (10000.0, 150000.0, 1e6),
+        (32, 64, 128),
+        (1.0, 4.0, 40.0),
+        (256, 4096, 32768),
+        ((32.0, 1.0), (16.0, 2.0), (8.0, 0.5), (4.0, 4.0)),
+        (True, False),
+    )
+)
+
+
+def hugging_face(base, d_head, **rope_parameters):
+    config = LlamaConfig(
+        hidden_size=4 * d_head,
+        num_attention_heads=4,
+        head_dim=d_head,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_theta": base, **rope_parameters},
+    )
+    return ROPE_INIT_FUNCTIONS[rope_parameters["rope_type"]](config, device="cpu")
+
+
+def check_against_hugging_face(scaling, base, d_head, **rope_parameters):
+    """Their formula in float64 is ours; what they compute in float32 is ours but for rounding.
+
+    Where a ramp divides a frequency by 40, their float32 ramp is rounded to 2e-7 of the frequency
+    before the division: relative to the divided one that is more.
+    """
+    rotary = RotaryEmbedding(d_head, base=base, scaling=scaling)
+    inv_freq, factor = hugging_face(base, d_head, **rope_parameters)
+    unscaled = RotaryEmbedding(d_head, base=base).inv_freq
+    assert ((rotary.inv_freq - inv_freq).abs() <= 2e-7 * unscaled).all(), rope_parameters
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "float", torch.float64)
+        patch.setattr(torch, "float32", torch.float64)
+        inv_freq, _ = hugging_face(base, d_head, **rope_parameters)
+    assert inv_freq.dtype == torch.float64
+    assert torch.allclose(rotary.inv_freq, inv_freq, rtol=1e-12, atol=0), rope_parameters
+    assert rotary.attention_factor == pytest.approx(factor, rel=1e-12), rope_parameters
+
+
+def test_linear_equals_hugging_face():
+    for base, d_head, factor in itertools.product((1e4, 1e6), (64, 128), (1.0, 2.0, 8.0)):
+        check_against_hugging_face(
+            LinearScaling(factor), base, d_head, rope_type="linear", factor=factor
+        )
+
+
+@pytest.mark.parametrize("attention_factor", [None, 1.0, 1.3])
+def test_fault_15_yarn_equals_hugging_face(attention_factor):
+    for base, d_head, factor, n_ctx, (fast, slow), truncate in YARN_CASES[::5]:
+        parameters = {} if attention_factor is None else {"attention_factor": attention_factor}
+        check_against_hugging_face(
+            YarnScaling(factor, n_ctx, fast, slow, truncate, attention_factor),
+            base,
+            d_head,
+            rope_type="yarn",
+            factor=factor,
+            original_max_position_embeddings=n_ctx,
+            beta_fast=fast,
+            beta_slow=slow,
+            truncate=truncate,
+            **parameters,
+        )
+
+
+def test_llama3_equals_hugging_face():
+    for base, d_head, factor, low, high in itertools.product(
+        (1e4, 5e5), (64, 128), (8.0, 32.0), (0.5, 1.0), (4.0, 8.0)
+    ):
+        check_against_hugging_face(
+            Llama3Scaling(factor, low, high, 8192),
+            base,
+            d_head,
+            rope_type="llama3",
+            factor=factor,
+            low_freq_factor=low,
+            high_freq_factor=high,
+            original_max_position_embeddings=8192,
+        )
+
+
+def test_plain_frequencies_equal_hugging_faces_to_2e_7():
+    for base, d_head in itertools.product((1e4, 1.5e5, 5e5, 1e6), (32, 64, 128)):
+        inv_freq, _ = hugging_face(base, d_head, rope_type="linear", factor=1.0)
+        assert torch.allclose(
+            RotaryEmbedding(d_head, base=base).inv_freq, inv_freq.double(), rtol=2e-7, atol=0
+        )
+
+
+# --- apply, fed with our cos and sin ----------------------------------------------------------
+
+
+def tables(rotary, n):
+    """cos and sin as transformers takes them, [batch, pos, rotary_dim / 2]."""
+    rotation = rotary(torch.arange(n) + 1000)
+    return rotation, rotation.cos[None], rotation.sin[None]
+
+
+def by_llama(x, cos, sin):
+    return llama.apply_rotary_pos_emb(x, x, cos.repeat(1, 1, 2), sin.repeat(1, 1, 2))[0]
+
+
+def by_gpt_neox(x, cos, sin):
+    return gpt_neox.apply_rotary_pos_emb(x, x, cos.repeat(1, 1, 2), sin.repeat(1, 1, 2))[0]
+
+
+def by_gptj(x, cos, sin):  # GPT-J's heads come after the positions
+    return gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+
+
+def by_cohere(x, cos, sin):
+    cos, sin = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
+    return cohere.apply_rotary_pos_emb(x, x, cos, sin)[0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "layout"),
+    [
+        (by_llama, {}),
+        (by_gpt_neox, {"rotary_dim": 16}),
+        (by_gptj, {"interleaved": True}),
+        (by_cohere, {"interleaved": True}),
+        (
+            deepseek.apply_rotary_pos_emb,
+            {"rotary_dim": 16, "interleaved": True, "trailing": True},
+        ),
+    ],
+    ids=["llama", "gpt_neox", "gptj", "cohere", "deepseek_v4"],
+)
+def test_apply_equals_hugging_faces(theirs, layout):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 11, 64)
+    rotation, cos, sin = tables(RotaryEmbedding(64, **layout), 11)
+    assert (rotation.apply(x) - theirs(x, cos, sin)).abs().max() < 1e-6
+    assert (rotation.undo(x) - theirs(x, cos, -sin)).abs().max() < 1e-6
+
+
+def test_rope_attention_equals_hugging_faces_eager_attention():
+    """Grouped-query heads and YaRN: theirs multiplies cos and sin by m, ours the logits by m²."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 6, 9, 32), torch.randn(2, 2, 9, 32), torch.randn(2, 2, 9, 32)
+    rotary = RotaryEmbedding(32, scaling=YarnScaling(16.0, 64, beta_fast=4.0))
+    m = rotary.attention_factor
+    assert m > 1.2
+    _, cos, sin = tables(rotary, 9)
+    module = torch.nn.Module()
+    module.num_key_value_groups = 3
+    causal = torch.full((9, 9), -torch.inf).triu(1)[None, None]
+    theirs, _ = llama.eager_attention_forward(
+        module, by_llama(q, m * cos, m * sin), by_llama(k, m * cos, m * sin), v, causal, 32**-0.5
+    )
+    ours = rope_attention(q, k, v, rotary)
+    assert (ours - theirs.transpose(1, 2)).abs().max() < 2e-6
