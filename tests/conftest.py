@@ -29,23 +29,43 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if IN_CI else "local")
 
 
-@pytest.fixture(scope="session")
-def chromium_path() -> Path:
+NO_BROWSER = (
+    f"no browser: none of {', '.join(BROWSERS)} is on the PATH; "
+    "install Chromium or set CHROMIUM=/path/to/it"
+)
+
+
+def find_browser() -> Path | None:
     """The Chromium that browser tests drive: `$CHROMIUM`, or the first one on the PATH.
 
-    Without one the tests are skipped, so that a newcomer needs no browser; continuous integration
-    (CI=true) fails instead, so that they cannot go missing unseen.
+    Raises:
+        FileNotFoundError: If `$CHROMIUM` is set to something that cannot be run.
     """
     chosen = os.environ.get("CHROMIUM")
     if chosen and not shutil.which(chosen):
-        pytest.fail(f"CHROMIUM={chosen} is not a program that can be run; unset it or correct it")
-    path = chosen or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        missing = (
-            f"no browser: none of {', '.join(BROWSERS)} is on the PATH; "
-            "install Chromium or set CHROMIUM=/path/to/it"
+        raise FileNotFoundError(
+            f"CHROMIUM={chosen} is not a program that can be run: unset it or correct it"
         )
-        if IN_CI:
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return Path(shutil.which(path))
+    found = filter(None, map(shutil.which, [chosen] if chosen else BROWSERS))
+    return next(map(Path, found), None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a browser where there is none, so that a newcomer needs none.
+
+    Continuous integration (CI=true) does not skip: there the fixture fails, so that these tests
+    cannot go missing unseen. A mark, for pytest folds marked skips into one line.
+    """
+    wanting = [item for item in items if "chromium_path" in getattr(item, "fixturenames", ())]
+    if wanting and not IN_CI and find_browser() is None:
+        for item in wanting:
+            item.add_marker(pytest.mark.skip(reason=NO_BROWSER))
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> Path:
+    """The path of the browser to drive."""
+    path = find_browser()
+    if path is None:
+        pytest.fail(NO_BROWSER)
+    return path

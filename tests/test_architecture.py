@@ -160,7 +160,7 @@ def test_nothing_big_and_nothing_of_third_parties_is_in_the_tree() -> None:
         r"\bpypi\.or[g]",
         r"pythonhosted\.or[g]",
         r"registry\.npmj[s]",
-        r"deb\.debia[n]\.org",
+        r"deb\.[d]ebian\.org",
     ],
 )
 def test_no_file_names_a_machine_or_a_registry(trace: str) -> None:
