@@ -1,4 +1,4 @@
-"""What a public function accepts: sizes, flags and numbers, each refused with a reason."""
+"""What a public function accepts: sizes, flags, numbers, tensors, each refused with a reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 import operator
 from typing import Any
 
-__all__ = ["check_flag", "check_number", "check_size"]
+from torch import Tensor
+
+__all__ = ["check_flag", "check_floating", "check_number", "check_size"]
 
 
 def check_size(name: str, value: Any) -> int:
@@ -83,3 +85,30 @@ def check_number(name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"expected a finite {name}, got {number}: pass an ordinary number.")
     return number
+
+
+def check_floating(name: str, value: Any) -> Tensor:
+    """A real floating-point tensor.
+
+    Args:
+        name: What the caller calls it.
+        value: What was given.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: If it is something else.
+
+    Example:
+        >>> import torch
+        >>> check_floating("x", torch.zeros(2))
+        tensor([0., 0.])
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(
+            f"expected {name} to be a floating-point tensor, got {got}: convert with "
+            "torch.as_tensor(...).float()."
+        )
+    return value

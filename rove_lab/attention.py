@@ -8,7 +8,7 @@ from torch import Tensor
 from rove_lab.arguments import check_number
 from rove_lab.convolution import attentive_convolution
 from rove_lab.masking import Positions, attend, attention_mask, check_heads, positions_of
-from rove_lab.rotary import RotaryEmbedding, Rotation
+from rove_lab.rotary import RotaryEmbedding, Rotation, check_rotary
 from rove_lab.self_attention import KVCache, RotarySelfAttention
 
 __all__ = [
@@ -183,11 +183,7 @@ def _rotations(
     positions: Positions,
     key_positions: Positions,
 ) -> tuple[Rotation, Rotation]:
-    if not isinstance(rotary, RotaryEmbedding):
-        raise TypeError(
-            f"expected a RotaryEmbedding, got {type(rotary).__name__}: pass the family itself, as "
-            "RotaryEmbedding(d_head), and positions by `positions=`."
-        )
+    check_rotary(rotary)
     here, there = positions_of(q.shape[-2], k.shape[-2], positions, key_positions)
     at_query = rotary(here, device=q.device)
     return at_query, at_query if there is here else rotary(there, device=k.device)

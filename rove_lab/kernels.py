@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rove_lab.rotary import RotaryEmbedding
+from rove_lab.arguments import check_floating
+from rove_lab.rotary import RotaryEmbedding, check_rotary
 from rove_lab.rotation import as_positions
 
-__all__ = ["kernel_spectrum", "offset_kernels"]
+__all__ = ["channel_frequencies", "kernel_spectrum", "offset_kernels", "quarter_turn"]
 
 
 def offset_kernels(
@@ -37,7 +38,7 @@ def offset_kernels(
         tensor([[1.0000, 0.0000],
                 [0.5403, 0.8415]])
     """
-    _check_values(W_V, rotary)
+    check_values(W_V, rotary)
     offsets = as_positions(offsets)
     if offsets.dim() != 1:
         raise ValueError(
@@ -70,8 +71,10 @@ def kernel_spectrum(W_V: Tensor, rotary: RotaryEmbedding) -> Tensor:
         >>> kernel_spectrum(torch.eye(4)[None], RotaryEmbedding(4, rotary_dim=2))
         tensor([[0.5000, 0.5000]])
     """
-    _check_values(W_V, rotary)
-    energy = W_V.to(torch.promote_types(W_V.dtype, torch.float32)).square().sum(-2)
+    check_values(W_V, rotary)
+    W = W_V.to(torch.promote_types(W_V.dtype, torch.float32))
+    largest = W.abs().amax((-2, -1), keepdim=True)  # squares of very small weights would vanish
+    energy = (W / largest.where(largest > 0, 1)).square().sum(-2)
     channels = rotary.plane_channels.to(W_V.device)
     rest = energy.index_fill(-1, channels.flatten(), 0).sum(-1, keepdim=True)
     share = torch.cat((energy[..., channels].sum(-1), rest), -1)
@@ -79,9 +82,76 @@ def kernel_spectrum(W_V: Tensor, rotary: RotaryEmbedding) -> Tensor:
     return share / total.where(total > 0, 1)
 
 
-def _check_values(W_V: Tensor, rotary: RotaryEmbedding) -> None:
-    if not W_V.is_floating_point():
-        raise TypeError(f"expected a floating-point W_V, got {W_V.dtype}: cast it first.")
+def channel_frequencies(rotary: RotaryEmbedding) -> Tensor:
+    r"""The frequency of the plane that each channel belongs to, 0 where it is not rotated.
+
+    Args:
+        rotary: The rotations.
+
+    Returns:
+        ``[d_head]``, float64, in radians per token.
+
+    Raises:
+        TypeError: If ``rotary`` is not a :class:`RotaryEmbedding`.
+
+    Example:
+        >>> channel_frequencies(RotaryEmbedding(6, base=100.0, rotary_dim=4))
+        tensor([1.0000, 0.1000, 1.0000, 0.1000, 0.0000, 0.0000], dtype=torch.float64)
+    """
+    check_rotary(rotary)
+    frequencies = torch.zeros(rotary.d_head, dtype=torch.float64, device="cpu")
+    frequencies[rotary.plane_channels] = rotary.inv_freq[:, None]
+    return frequencies
+
+
+def quarter_turn(x: Tensor, rotary: RotaryEmbedding) -> Tensor:
+    r"""Every plane turned by 90 degrees and the unrotated channels at 0, :math:`\sum_m J_m x`.
+
+    With :math:`P_m` the projection on plane m and :math:`P_0` that on the unrotated channels,
+    :math:`R_\delta = P_0 + \sum_m \cos(\delta\omega_m) P_m + \sin(\delta\omega_m) J_m`.
+
+    Args:
+        x: ``[..., d_head]``.
+        rotary: The rotations whose planes are meant.
+
+    Returns:
+        A tensor of the same shape and dtype.
+
+    Raises:
+        TypeError: If ``x`` is not a floating-point tensor or ``rotary`` not an embedding.
+        ValueError: If ``x`` does not have ``d_head`` channels.
+
+    Example:
+        >>> quarter_turn(torch.tensor([2.0, 1.0]), RotaryEmbedding(2))
+        tensor([-1.,  2.])
+    """
+    check_rotary(rotary)
+    if check_floating("x", x).shape[-1] != rotary.d_head:
+        raise ValueError(
+            f"expected x [..., d_head={rotary.d_head}], got {list(x.shape)}: channels come last."
+        )
+    a, b = rotary.plane_channels.to(x.device).unbind(-1)
+    turned = torch.zeros_like(x)
+    turned[..., a], turned[..., b] = -x[..., b], x[..., a]
+    return turned
+
+
+def check_values(W_V: Tensor, rotary: RotaryEmbedding) -> None:
+    """Checks that value weights ``[heads, d_model, d_head]`` fit a rotation.
+
+    Args:
+        W_V: ``[heads, d_model, d_head]``.
+        rotary: The rotations.
+
+    Raises:
+        TypeError: If one is of another type.
+        ValueError: If the shape does not fit.
+
+    Example:
+        >>> check_values(torch.zeros(1, 4, 2), RotaryEmbedding(2))
+    """
+    check_floating("W_V", W_V)
+    check_rotary(rotary)
     if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head:
         raise ValueError(
             f"expected W_V [heads, d_model, d_head={rotary.d_head}], got {list(W_V.shape)}: a "

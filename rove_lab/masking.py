@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rove_lab.arguments import check_flag
+from rove_lab.arguments import check_flag, check_floating
 from rove_lab.rotation import as_positions
 
 __all__ = ["attend", "attention_mask", "check_heads", "positions_of"]
@@ -164,9 +164,7 @@ def check_heads(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
     """
     named = {"q": q, "k": k} if v is None else {"q": q, "k": k, "v": v}
     for name, x in named.items():
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise TypeError(f"expected {name} to be a floating-point tensor, got {got}.")
+        check_floating(name, x)
         if x.dim() < 3:
             raise ValueError(
                 f"expected {name} [..., heads, pos, d_head] with at least three axes, got "

@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-__all__ = ["Mixer"]
+from rove_lab.arguments import check_floating, check_number
+
+__all__ = ["Mixer", "kronecker_rank"]
 
 
 class Mixer(ABC):
@@ -38,8 +40,8 @@ class Mixer(ABC):
         """The same mixer with its factors in float64."""
 
     @abstractmethod
-    def _messages(self, i: int, keys: slice) -> Tensor:
-        """The maps from keys to query i, :math:`A_{ij} psi_{j-i}`, ``[keys, d_in, d_out]``."""
+    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        """The blocks of query i side by side, ``[d_out, keys, d_in]``, into ``out`` if given."""
 
     @abstractmethod
     def _product(self, x: Tensor) -> Tensor:
@@ -56,6 +58,7 @@ class Mixer(ABC):
             ``[d_out, d_in]``, acting on columns.
 
         Raises:
+            TypeError: If an index is not an integer.
             ValueError: If an index is out of range.
 
         Example:
@@ -63,11 +66,12 @@ class Mixer(ABC):
             >>> rope_mixer(torch.eye(2), torch.ones(1, 1)).block(0, 0)
             tensor([[1.]])
         """
-        if not (0 <= i < self.q_len and 0 <= j < self.k_len):
-            raise ValueError(
-                f"expected 0 <= i < {self.q_len} and 0 <= j < {self.k_len}, got i={i}, j={j}."
-            )
-        return self._messages(i, slice(j, j + 1))[0].mT
+        for name, index, size in (("i", i, self.q_len), ("j", j, self.k_len)):
+            if not hasattr(index, "__index__"):
+                raise TypeError(f"expected {name} to be an integer, got {index!r}: pass an int.")
+            if not 0 <= index < size:
+                raise ValueError(f"expected 0 <= {name} < {size}, got {index}: count from 0.")
+        return self._blocks(i, slice(j, j + 1))[:, 0]
 
     def to_dense(self, max_bytes: int = 2**30) -> Tensor:
         r"""The whole matrix, filled row by row into one tensor.
@@ -97,17 +101,28 @@ class Mixer(ABC):
             self.q_len, self.d_out, self.k_len, self.d_in, dtype=self.dtype, device=self.device
         )
         # Chunks of keys keep what is held besides the result to a few percent of it.
+        recorded = self._blocks(0, slice(0, 1)).requires_grad  # autograd allows no `out`
         step = max(1, min(self.k_len, self.q_len * self.k_len // 128))
         for i in range(self.q_len):
             for start in range(0, self.k_len, step):
                 keys = slice(start, min(start + step, self.k_len))
-                dense[i, :, keys] = self._messages(i, keys).permute(2, 0, 1)
+                if recorded:
+                    dense[i, :, keys] = self._blocks(i, keys)
+                else:
+                    self._blocks(i, keys, out=dense[i, :, keys])
         return dense.reshape(self.shape)
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        if not isinstance(x, Tensor) or x.dtype != self.dtype:
-            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise TypeError(f"expected a tensor of the mixer's dtype {self.dtype}, got {got}.")
+        given: object = x
+        if isinstance(given, Mixer):
+            raise TypeError(
+                "expected a tensor, got a mixer: apply one after the other, M @ (N @ x), or "
+                "multiply M.to_dense() @ N.to_dense()."
+            )
+        if check_floating("x", x).dtype != self.dtype:
+            raise TypeError(
+                f"expected x of the mixer's dtype {self.dtype}, got {x.dtype}: cast with x.to(...)."
+            )
         if x.dim() < 2 or x.shape[-2:] != (self.k_len, self.d_in):
             raise ValueError(
                 f"expected x [..., key_pos={self.k_len}, d_in={self.d_in}], got {list(x.shape)}: "
@@ -116,6 +131,41 @@ class Mixer(ABC):
         if x.device != self.device:
             raise ValueError(f"expected x on {self.device}, got {x.device}: move it there first.")
         return self._product(x)
+
+
+def kronecker_rank(mixer: Mixer, tol: float = 1e-10) -> int:
+    r"""How many Kronecker products the mixer is a sum of, numerically.
+
+    The rank of the matrix whose rows are the flattened blocks (Van Loan and Pitsianis, 1993), in
+    float64: 1 for RoPE, at most d_head for RoVE, and fewer where slow planes hardly turn.
+
+    Args:
+        mixer: The mixer, small enough for :meth:`Mixer.to_dense` in float64.
+        tol: Singular values above ``tol`` times the largest count.
+
+    Returns:
+        The numerical rank; 0 for a mixer that is zero.
+
+    Raises:
+        TypeError: If ``mixer`` is not a mixer.
+        ValueError: If it is not finite, its float64 matrix would exceed a gibibyte, or ``tol`` is
+            not in (0, 1).
+
+    Example:
+        >>> from rove_lab import BlockToeplitzMixer
+        >>> kronecker_rank(BlockToeplitzMixer(torch.eye(3)[:, None]))
+        3
+    """
+    if not isinstance(mixer, Mixer):
+        raise TypeError(f"expected a mixer, got {type(mixer).__name__}: see rove_mixer.")
+    if not 0 < check_number("tol", tol) < 1:
+        raise ValueError(f"expected tol between 0 and 1, got {tol}: 1e-10 suits float64.")
+    dense = mixer.double().to_dense()
+    if not dense.isfinite().all():
+        raise ValueError("expected a finite mixer, got NaN or infinite entries: check its factors.")
+    blocks = dense.reshape(mixer.q_len, mixer.d_out, mixer.k_len, mixer.d_in).transpose(1, 2)
+    singular = torch.linalg.svdvals(blocks.reshape(mixer.q_len * mixer.k_len, -1))
+    return int((singular > tol * singular[0]).sum())
 
 
 def pair(tensor: Tensor) -> tuple[int, int]:
@@ -127,17 +177,18 @@ def check_factors(**factors: tuple[Tensor, int]) -> None:
     """Checks that named factors share dtype and device and have the axes they should."""
     first_name, (first, _) = next(iter(factors.items()))
     for name, (tensor, dims) in factors.items():
-        if not tensor.is_floating_point() or tensor.dtype != first.dtype:
+        if check_floating(name, tensor).dtype != first.dtype:
             raise TypeError(
-                f"expected one floating dtype, got {first_name} {first.dtype} and {name} "
-                f"{tensor.dtype}: cast with .to(dtype)."
+                f"expected one dtype, got {first_name} {first.dtype} and {name} {tensor.dtype}: "
+                "cast with .to(dtype)."
             )
         if tensor.dim() != dims or 0 in tensor.shape:
             raise ValueError(
-                f"expected {name} with {dims} non-empty axes (one head), got {list(tensor.shape)}."
+                f"expected {name} with {dims} non-empty axes, got {list(tensor.shape)}: a mixer is "
+                "one head of one sequence, so index the batch and the head away."
             )
         if tensor.device != first.device:
             raise ValueError(
                 f"expected one device, got {first_name} on {first.device} and {name} on "
-                f"{tensor.device}."
+                f"{tensor.device}: move one."
             )

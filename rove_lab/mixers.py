@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from rove_lab.convolution import attentive_convolution
-from rove_lab.kernels import offset_kernels
+from rove_lab.kernels import channel_frequencies, check_values, quarter_turn
 from rove_lab.masking import Positions, positions_of
-from rove_lab.matrix_mixer import Mixer, check_factors, pair
+from rove_lab.matrix_mixer import Mixer, check_factors, kronecker_rank, pair
 from rove_lab.rotary import RotaryEmbedding
-from rove_lab.rotation import as_positions
 
 __all__ = [
     "BlockToeplitzMixer",
@@ -58,8 +57,9 @@ class KroneckerMixer(Mixer):
         """The same mixer with its factors in float64."""
         return KroneckerMixer(self.pattern.double(), self.channel_map.double())
 
-    def _messages(self, i: int, keys: slice) -> Tensor:
-        return self.pattern[i, keys, None, None] * self.channel_map
+    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        columns = self.channel_map.mT.contiguous()[:, None]
+        return torch.mul(self.pattern[i, keys][:, None], columns, out=out)
 
     def _product(self, x: Tensor) -> Tensor:
         return self.pattern @ (x @ self.channel_map)
@@ -94,17 +94,19 @@ class GatedBlockToeplitzMixer(Mixer):
         if len(kernels) != sum(pattern.shape) - 1:
             raise ValueError(
                 f"expected query_pos + key_pos - 1 = {sum(pattern.shape) - 1} kernels, one for "
-                f"each offset, got {len(kernels)}."
+                f"each offset, got {len(kernels)}: offsets torch.arange(-(query_pos - 1), key_pos)."
             )
         super().__init__(pair(pattern), pair(kernels), pattern)
         self.pattern, self.kernels = pattern, kernels
+        self._columns = kernels.permute(2, 0, 1).contiguous()  # psi^T, as blocks need it
 
     def double(self) -> GatedBlockToeplitzMixer:
         """The same mixer with its factors in float64."""
         return GatedBlockToeplitzMixer(self.pattern.double(), self.kernels.double())
 
-    def _messages(self, i: int, keys: slice) -> Tensor:
-        return self.pattern[i, keys, None, None] * _taps(self.kernels, self.q_len, i, keys)
+    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        columns = _taps(self._columns, self.q_len, i, keys)
+        return torch.mul(self.pattern[i, keys][:, None], columns, out=out)
 
     def _product(self, x: Tensor) -> Tensor:
         return attentive_convolution(self.pattern[None], x, self.kernels[:, None])[..., 0, :, :]
@@ -139,13 +141,15 @@ class BlockToeplitzMixer(Mixer):
         n = (len(kernels) + 1) // 2
         super().__init__((n, n), pair(kernels), kernels)
         self.kernels = kernels
+        self._columns = kernels.permute(2, 0, 1).contiguous()  # psi^T, as blocks need it
 
     def double(self) -> BlockToeplitzMixer:
         """The same mixer with its kernels in float64."""
         return BlockToeplitzMixer(self.kernels.double())
 
-    def _messages(self, i: int, keys: slice) -> Tensor:
-        return _taps(self.kernels, self.q_len, i, keys)
+    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        columns = _taps(self._columns, self.q_len, i, keys)
+        return columns if out is None else out.copy_(columns)
 
     def _product(self, x: Tensor) -> Tensor:
         n = self.q_len
@@ -188,33 +192,41 @@ class RotaryMixer(Mixer):
         pattern: Tensor,
         W_V: Tensor,
         rotary: RotaryEmbedding,
-        positions: Tensor,
-        key_positions: Tensor,
+        positions: Positions = None,
+        key_positions: Positions = None,
     ) -> None:
         check_factors(pattern=(pattern, 2), W_V=(W_V, 2))
-        for name, t, n in (
-            ("positions", positions, pattern.shape[0]),
-            ("key_positions", key_positions, pattern.shape[1]),
-        ):
-            if t.shape != (n,):
-                raise ValueError(f"expected {name} [{n}] to fit the pattern, got {list(t.shape)}.")
-        if W_V.shape[-1] != rotary.d_head:
-            raise ValueError(
-                f"expected W_V [d_model, d_head={rotary.d_head}], got {list(W_V.shape)}."
-            )
+        check_values(W_V[None], rotary)
         super().__init__(pair(pattern), pair(W_V), pattern)
         self.pattern, self.W_V, self.rotary = pattern, W_V, rotary
-        self.positions, self.key_positions = positions, key_positions
+        here, there = positions_of(self.q_len, self.k_len, positions, key_positions)
+        if here.dim() == 2 or there.dim() == 2:
+            raise ValueError(
+                f"expected positions [pos] of one sequence, got {list(here.shape)} and "
+                f"{list(there.shape)}: index the batch away."
+            )
+        # float64 on the CPU, as the rotation itself keeps its angles
+        self.positions, self.key_positions = here.cpu().double(), there.cpu().double()
 
     def double(self) -> RotaryMixer:
         """The same mixer with its factors in float64."""
         pattern, W_V = self.pattern.double(), self.W_V.double()
         return RotaryMixer(pattern, W_V, self.rotary, self.positions, self.key_positions)
 
-    def _messages(self, i: int, keys: slice) -> Tensor:
-        offsets = self.key_positions[keys].double() - self.positions[i].double()
-        kernels = offset_kernels(self.W_V[None], self.rotary, offsets)[:, 0]
-        return self.pattern[i, keys, None, None] * kernels
+    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        # psi^T = cos(delta w) W_V^T + sin(delta w) (J W_V)^T, row by row (w = 0 where nothing
+        # turns): for each of the d_head rows a [keys, 2] by [2, d_in] product.
+        offsets = self.key_positions[keys] - self.positions[i]
+        angles = channel_frequencies(self.rotary)[:, None] * offsets
+        dtype = torch.promote_types(self.dtype, torch.float32)
+        waves = torch.stack((angles.cos(), angles.sin()), -1).to(dtype).to(self.device)
+        gated = self.pattern[i, keys].to(dtype)[:, None] * waves  # [d_head, keys, 2]
+        W = self.W_V.to(dtype)
+        rows = torch.stack((W.mT, quarter_turn(W, self.rotary).mT), 1)  # [d_head, 2, d_in]
+        if out is not None and out.dtype == dtype:
+            return torch.bmm(gated, rows, out=out)
+        blocks = torch.bmm(gated, rows).to(self.dtype)
+        return blocks if out is None else out.copy_(blocks)
 
     def _product(self, x: Tensor) -> Tensor:
         here = self.rotary(self.positions, device=self.device)
@@ -274,39 +286,9 @@ def rove_mixer(
         >>> kronecker_rank(mixer)
         2
     """
-    check_factors(pattern=(pattern, 2))
-    here, there = positions_of(pattern.shape[0], pattern.shape[1], positions, key_positions)
-    return RotaryMixer(pattern, W_V, rotary, as_positions(here), as_positions(there))
+    return RotaryMixer(pattern, W_V, rotary, positions, key_positions)
 
 
-def kronecker_rank(mixer: Mixer, tol: float = 1e-10) -> int:
-    r"""How many Kronecker products the mixer is a sum of, numerically.
-
-    The rank of the matrix whose rows are the flattened blocks (Van Loan and Pitsianis, 1993), in
-    float64: 1 for RoPE, at most d_head for RoVE, and fewer where slow planes hardly turn.
-
-    Args:
-        mixer: The mixer, small enough for :meth:`Mixer.to_dense` in float64.
-        tol: Singular values above ``tol`` times the largest count.
-
-    Returns:
-        The numerical rank; 0 for a mixer that is zero.
-
-    Raises:
-        ValueError: If the float64 matrix would exceed a gibibyte, or ``tol`` is not in (0, 1).
-
-    Example:
-        >>> kronecker_rank(BlockToeplitzMixer(torch.eye(3)[:, None]))
-        3
-    """
-    if not 0 < tol < 1:
-        raise ValueError(f"expected tol between 0 and 1, got {tol}: 1e-10 suits float64.")
-    dense = mixer.double().to_dense()
-    blocks = dense.reshape(mixer.q_len, mixer.d_out, mixer.k_len, mixer.d_in).transpose(1, 2)
-    singular = torch.linalg.svdvals(blocks.reshape(mixer.q_len * mixer.k_len, -1))
-    return int((singular > tol * singular[0]).sum())
-
-
-def _taps(kernels: Tensor, q_len: int, i: int, keys: slice) -> Tensor:
+def _taps(columns: Tensor, q_len: int, i: int, keys: slice) -> Tensor:
     first = q_len - 1 - i  # where offset 0 - i stands
-    return kernels[first + keys.start : first + keys.stop]
+    return columns[:, first + keys.start : first + keys.stop]

@@ -203,7 +203,9 @@ class RotaryEmbedding:
                 "expected positions [pos] or [batch, pos], got shape "
                 f"{list(positions.shape)}: for a sequence of n tokens pass torch.arange(n)."
             )
-        device = positions.device if device is None else device
+        device = torch.device(positions.device if device is None else device)
+        if positions.is_meta and device.type != "meta":
+            raise ValueError(f"expected positions with values for {device}, got them on meta.")
         home = "meta" if positions.is_meta else "cpu"
         with torch.inference_mode(False):
             # first home, then to float64: a device without float64 cannot do both in one copy
@@ -250,6 +252,25 @@ class RotaryEmbedding:
         turning = self.inv_freq.nonzero().flatten().tolist()
         planes = "" if len(turning) == len(self.inv_freq) else f".planes({turning})"
         return f"RotaryEmbedding({', '.join(parts)}){planes}"
+
+
+def check_rotary(rotary: object) -> None:
+    """Refuses what is not a :class:`RotaryEmbedding`, a :class:`Rotation` for one.
+
+    Args:
+        rotary: What was given.
+
+    Raises:
+        TypeError: If it is something else.
+
+    Example:
+        >>> check_rotary(RotaryEmbedding(8))
+    """
+    if not isinstance(rotary, RotaryEmbedding):
+        raise TypeError(
+            f"expected a RotaryEmbedding, got {type(rotary).__name__}: pass the family itself, as "
+            "RotaryEmbedding(d_head); positions are an argument of their own."
+        )
 
 
 def _plane_indices(keep: Sequence[int] | slice | Tensor, n: int) -> list[int]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rove_lab.arguments import check_floating
+
 __all__ = ["Rotation"]
 
 
@@ -120,9 +122,7 @@ class Rotation:
         return torch.cat((before, turned) if self.trailing else (turned, after), -1)
 
     def _tables(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise TypeError(f"expected a floating-point tensor, got {got}: cast it first.")
+        check_floating("x", x)
         n, d_head, batch = self.cos.shape[-2], self.d_head, self.cos.shape[:-3]
         if x.dim() < 2 or x.shape[-1] != d_head or x.shape[-2] != n:
             raise ValueError(
