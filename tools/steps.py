@@ -49,8 +49,9 @@ def pytest(marks: str) -> tuple[str, ...]:
 def set_up() -> list[Step]:
     """Make `.venv` and install into it what builds and tests the book."""
     install = ("-m", "pip", "install", "--disable-pip-version-check")
+    made = all(Path(venv_program(name)).exists() for name in ("python", "pip"))
     return [
-        Step("make .venv", (sys.executable, "-m", "venv", str(VENV))),
+        *([] if made else [Step("make .venv", (sys.executable, "-m", "venv", str(VENV)))]),
         Step(
             "install requirements.txt (minutes, the first time)",
             python(*install, "-r", "requirements.txt"),
