@@ -29,9 +29,13 @@ def check_size(name: str, value: Any) -> int:
         >>> check_size("d_head", 64)
         64
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        size = operator.index(value)
+    except TypeError:
+        size = None
+    if size is None or isinstance(value, bool):
         raise TypeError(f"expected {name} to be an integer, got {value!r}: pass a plain int.")
-    if (size := operator.index(value)) < 1:
+    if size < 1:
         raise ValueError(f"expected {name} to be positive, got {size}: pass 1 or more.")
     return size
 

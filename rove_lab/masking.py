@@ -139,6 +139,8 @@ def attend(
     # SDPA's own flag is the fast way, but it counts from the top left: the same only for squares.
     grouped = q.shape[-3] != k.shape[-3]
     check_flag("is_causal", is_causal)
+    if scale <= 0:  # a kernel may mask with -inf before it multiplies
+        q, scale = q * scale, 1.0
     if is_causal and attn_mask is None and q.shape[-2] == k.shape[-2]:
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=scale, enable_gqa=grouped

@@ -123,7 +123,11 @@ class NTKScaling:
         return 1.0
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
-        """Frequencies of the changed base, ``[rotary_dim / 2]`` in radians per token."""
+        """Frequencies of the changed base, ``[rotary_dim / 2]`` in radians per token.
+
+        Raises:
+            ValueError: If ``rotary_dim`` is 2: the exponent would be infinite.
+        """
         if rotary_dim <= 2:
             raise ValueError(
                 f"NTKScaling expects rotary_dim > 2, got {rotary_dim}: its exponent is "
@@ -193,7 +197,11 @@ class YarnScaling:
         return yarn_mscale(self.factor)
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
-        """Ramped frequencies, ``[rotary_dim / 2]`` in radians per token."""
+        """Ramped frequencies, ``[rotary_dim / 2]`` in radians per token.
+
+        Raises:
+            ValueError: If the base is not above 1.
+        """
         if base <= 1:
             raise ValueError(
                 f"YarnScaling expects a base above 1, got {base}: its ramp runs over planes "

@@ -47,6 +47,9 @@ class KVCache:
 
         The cache itself is left as it is: whoever calls assigns ``k``, ``v`` and ``positions`` once
         nothing can fail any more, so that a failed step can simply be tried again.
+
+        Raises:
+            ValueError: If shapes, dtype or device are not those of the cache.
         """
         if self.k is None or self.v is None or self.positions is None:
             return k, v, positions
