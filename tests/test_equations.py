@@ -1,0 +1,151 @@
+"""Every numbered equation of the book holds in the package; each has a test of its name."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from references_mixers import LAYOUTS, dense_from_positions, kernel, softmax_pattern, spectrum
+from samples import normal
+
+from rove_lab import (
+    RotaryEmbedding,
+    attention_pattern,
+    attentive_convolution,
+    kernel_spectrum,
+    offset_kernels,
+    rope_attention,
+    rove_attention,
+    rove_mixer,
+)
+from rove_lab.kernels import quarter_turn
+
+BOOK = Path(__file__).parents[1] / "book"
+N, D_MODEL = 5, 4
+
+each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+
+
+def head(layout):
+    """Inputs x, their queries, keys and values of one head, and W_V, all float64."""
+    x = normal(N, D_MODEL)
+    W_Q, W_K, W_V = (normal(1, D_MODEL, layout.d_head, seed=s) for s in (1, 2, 3))
+    return x, x @ W_Q, x @ W_K, x @ W_V, W_V
+
+
+def pattern_of(layout, q, k):
+    return softmax_pattern(q[0], k[0], layout, range(N), range(N), causal=True)
+
+
+def labels():
+    """The labels of the book's equations and propositions."""
+    found = set()
+    for page in [*BOOK.glob("*.md"), *BOOK.glob("*.ipynb")]:
+        text = page.read_text(encoding="utf-8")
+        if page.suffix == ".ipynb":
+            cells = json.loads(text)["cells"]
+            text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        found.update(re.findall(r":label: ((?:eq|prop|thm)-[\w-]+)", text))
+    return found
+
+
+def test_every_labelled_equation_has_a_test():
+    tested = {name.removeprefix("test_").replace("_", "-") for name in globals()}
+    assert labels(), "no labelled equation found in the book: has its markup changed?"
+    assert labels() <= tested
+
+
+@each_layout
+def test_eq_rope(layout):
+    _, q, k, v, _ = head(layout)
+    y = pattern_of(layout, q, k) @ v[0]  # sum_j A_ij W_V x_j
+    torch.testing.assert_close(rope_attention(q, k, v, layout.build(RotaryEmbedding))[0], y)
+
+
+@each_layout
+def test_eq_rove(layout):
+    _, q, k, v, _ = head(layout)
+    R = [layout.matrix(t) for t in range(N)]
+    A = pattern_of(layout, q, k)
+    y = [torch.linalg.inv(R[i]) @ sum(A[i, j] * R[j] @ v[0, j] for j in range(N)) for i in range(N)]
+    rotary = layout.build(RotaryEmbedding)
+    torch.testing.assert_close(rove_attention(q, k, v, rotary)[0], torch.stack(y))
+
+
+@each_layout
+def test_eq_intro(layout):
+    _, q, k, v, _ = head(layout)
+    A = pattern_of(layout, q, k)
+    y = [sum(A[i, j] * layout.matrix(j - i) @ v[0, j] for j in range(N)) for i in range(N)]
+    rotary = layout.build(RotaryEmbedding)
+    torch.testing.assert_close(rove_attention(q, k, v, rotary)[0], torch.stack(y))
+
+
+@each_layout
+def test_eq_compose(layout):
+    R = layout.build(RotaryEmbedding).matrix
+    for i in range(N):
+        for j in range(N):
+            torch.testing.assert_close(torch.linalg.inv(R(i)) @ R(j), R(j - i))
+
+
+@each_layout
+def test_eq_kernel(layout):
+    x, q, k, v, W_V = head(layout)
+    rotary = layout.build(RotaryEmbedding)
+    psi = torch.stack([kernel(W_V[0], layout, delta) for delta in range(1 - N, N)])
+    A = attention_pattern(q, k, rotary)
+    y = attentive_convolution(A, x, psi[:, None])
+    torch.testing.assert_close(rove_attention(q, k, v, rotary), y)
+
+
+@each_layout
+def test_eq_psi(layout):
+    W_V = normal(2, D_MODEL, layout.d_head)
+    psi = offset_kernels(W_V, layout.build(RotaryEmbedding), torch.arange(-3, 4))
+    for o, delta in enumerate(range(-3, 4)):
+        column_form = torch.stack([layout.matrix(delta) @ W.T for W in W_V])  # R_delta W_V
+        torch.testing.assert_close(psi[o].mT, column_form)
+
+
+@each_layout
+def test_eq_planes(layout):
+    W_V = normal(1, D_MODEL, layout.d_head)
+    rotary = layout.build(RotaryEmbedding)
+    J_W_V = quarter_turn(W_V, rotary)
+    for delta in (-7, 0, 2.5):
+        psi = torch.zeros_like(W_V)
+        psi[..., layout.unrotated] = W_V[..., layout.unrotated]  # P_0
+        for (a, b), omega in zip(layout.pairs, layout.frequencies, strict=True):
+            P = torch.zeros(layout.d_head, dtype=torch.float64)
+            P[[a, b]] = 1.0
+            angle = torch.tensor(delta * omega, dtype=torch.float64)
+            psi = psi + angle.cos() * P * W_V + angle.sin() * P * J_W_V
+        torch.testing.assert_close(offset_kernels(W_V, rotary, [delta])[0], psi)
+
+
+@each_layout
+def test_eq_forget(layout):
+    W_V = normal(1, D_MODEL, layout.d_head)
+    rotary = layout.build(RotaryEmbedding)
+    shares = kernel_spectrum(W_V, rotary)[0]
+    torch.testing.assert_close(shares, spectrum(W_V[0], layout))
+    for delta in (-100, -1, 0, 3):
+        psi = kernel(W_V[0], layout, delta)
+        similarity = (psi * W_V[0]).sum() / W_V.square().sum()
+        waves = torch.cos(delta * rotary.inv_freq)
+        torch.testing.assert_close(shares[-1] + (shares[:-1] * waves).sum(), similarity)
+
+
+@each_layout
+def test_prop_lenses(layout):
+    x, q, k, v, W_V = head(layout)
+    rotary = layout.build(RotaryEmbedding)
+    A = attention_pattern(q, k, rotary)
+    frames = rove_attention(q, k, v, rotary)[0]
+    psi = offset_kernels(W_V, rotary, torch.arange(1 - N, N))
+    torch.testing.assert_close(attentive_convolution(A, x, psi)[0], frames)
+    M = dense_from_positions(A[0], W_V[0], layout, range(N), range(N))
+    torch.testing.assert_close((M @ x.flatten()).unflatten(0, frames.shape), frames)
+    torch.testing.assert_close(rove_mixer(A[0], W_V[0], rotary).to_dense(), M)
