@@ -221,9 +221,7 @@ def test_positions_that_are_not_numbers_of_tokens_are_refused(positions):
         RotaryEmbedding(8)(positions)
 
 
-@pytest.mark.parametrize(
-    "positions", ["abc", ["a"], None, {}, object(), [None], [[1], [1, 2]]], ids=str
-)
+@pytest.mark.parametrize("positions", ["abc", ["a"], None, {}, object(), [None], [[1], [1, 2]]])
 def test_positions_of_another_kind_are_refused(positions):
     with pytest.raises(TypeError, match=r"expected positions .*got .*torch\.arange\(n\)"):
         RotaryEmbedding(8)(positions)
