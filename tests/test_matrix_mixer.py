@@ -136,6 +136,34 @@ def test_dense_matrix_is_the_callers_own(kind):
     torch.testing.assert_close(mixer.to_dense(), expected, rtol=0, atol=1e-12)
 
 
+@every_kind
+def test_the_matrix_follows_its_factors(kind):
+    """Weights may be trained further while a mixer of them is at hand."""
+    factors = kind.factors()
+    mixer = kind.make(*factors)
+    mixer.to_dense()
+    for factor in factors:
+        factor.mul_(-1.5).add_(0.25)
+    expected = kind.dense(*factors)
+    torch.testing.assert_close(mixer.to_dense(), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(mixer.block(0, 0), expected[:D_OUT, :D_IN], rtol=0, atol=1e-12)
+    x = torch.randn(mixer.k_len, D_IN, dtype=torch.float64)
+    torch.testing.assert_close((mixer @ x).flatten(), expected @ x.flatten(), rtol=0, atol=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("trained", [False, True], ids=["", "with gradients"])
+def test_autocast_does_not_round_the_matrix(kind, trained):
+    factors = kind.factors(dtype=torch.float32)
+    expected = kind.make(*factors).to_dense()
+    for factor in factors:
+        factor.requires_grad_(trained)
+    mixer = kind.make(*factors)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(mixer.to_dense(), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(mixer.block(0, 0), expected[:D_OUT, :D_IN], rtol=0, atol=1e-6)
+
+
 def test_the_largest_matrix_to_build_is_the_callers_choice():
     mixer = KroneckerMixer(torch.eye(8), torch.ones(D_IN, D_OUT))
     size = 8 * D_OUT * 8 * D_IN * 4
