@@ -164,7 +164,8 @@ def test_fault_20_inductor_compiles_both_layouts():
     interleaved = RotaryEmbedding(8, rotary_dim=6, interleaved=True, trailing=True)
 
     def loss(q, k, v):
-        z = rove_attention(q, k, v, halves, value_rotary=interleaved)
+        far = torch.arange(6) + 999_990
+        z = rove_attention(q, k, v, halves, value_rotary=interleaved, positions=far)
         return (z * torch.arange(8)).sum(), z
 
     compiled = torch.compile(loss, backend=INDUCTOR, fullgraph=True)

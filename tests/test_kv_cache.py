@@ -67,7 +67,7 @@ def test_decoding_from_given_positions_goes_on_from_there():
     assert cache.positions.tolist() == list(range(7, 16))
 
 
-def test_the_cache_holds_rotated_keys_and_values_and_true_positions():
+def test_fault_11_the_cache_holds_keys_and_values_rotated_once_and_true_positions():
     module, cache = layer(), KVCache()
     decode(module, X, [5, 4], cache)
     k = torch.einsum("bpm,hmd->bhpd", X, module.W_K)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from references import may_attend
 from samples import normal
 
-from rove_lab import RotaryEmbedding, attention_pattern, rope_attention, rove_attention
+from rove_lab import RotaryEmbedding, Rotation, attention_pattern, rope_attention, rove_attention
 from rove_lab.masking import attend, attention_mask, check_heads, positions_of
 
 ROTARY = RotaryEmbedding(8)
@@ -144,6 +144,14 @@ def test_fault_10_causality_is_by_index_aligned_bottom_right(q_len, k_len):
         assert seen == may_attend(i, j, q_len, k_len, True), (i, j)
 
 
+def test_a_causal_model_uses_offsets_that_are_not_positive():
+    q, k = normal(1, 2, 3, 8), normal(1, 2, 5, 8)
+    pattern = attention_pattern(q, k, ROTARY)
+    here, there = positions_of(3, 5, None, None)
+    offset = there[None, :] - here[:, None]
+    assert torch.equal(pattern > 0, (offset <= 0).expand(1, 2, 3, 5))
+
+
 def test_causality_ignores_position_values():
     q = normal(1, 2, 4, 8)
     pattern = attention_pattern(q, q, ROTARY, positions=[40, 30, 20, 10])
@@ -176,6 +184,19 @@ def test_no_mask_is_made_where_nothing_is_masked(sdpa_arguments):
     for call in sdpa_arguments:
         assert call.get("attn_mask") is None
         assert not call.get("is_causal", False)
+
+
+def test_grouped_values_are_rotated_on_their_own_heads(monkeypatch):
+    shapes, turn = [], Rotation._turn
+
+    def spy(self, x, sign):
+        shapes.append((x.shape[-3], sign))
+        return turn(self, x, sign)
+
+    monkeypatch.setattr(Rotation, "_turn", spy)
+    q, k = normal(2, 4, 6, 8), normal(2, 2, 6, 8)
+    rove_attention(q, k, k, ROTARY)
+    assert sorted(shapes) == [(2, 1), (2, 1), (4, -1), (4, 1)]  # k and v on 2 heads, q and z on 4
 
 
 def test_grouped_heads_reach_the_kernel_unexpanded(sdpa_arguments):

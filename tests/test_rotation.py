@@ -218,7 +218,7 @@ def test_fault_09_rows_of_positions_must_fit_the_batch():
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 def test_only_floating_point_tensors_turn(dtype):
-    with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.\w+.*cast"):
+    with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.\w+.*float"):
         RotaryEmbedding(8)(range(5)).apply(torch.zeros(3, 5, 8, dtype=dtype))
 
 
