@@ -146,6 +146,7 @@ def test_frequencies_of_models_that_keep_a_table_of_sines(model_type):
         {"attention_factor": 1.1, "mscale": 0.707, "mscale_all_dim": 1.0},
         {"factor": None},
         {"beta_fast": None, "beta_slow": None},
+        {"beta_fast": None, "original_max_position_embeddings": 4096, "truncate": False},
         {"beta_fast": 16, "beta_slow": 2},
         {"truncate": False},
         {"original_max_position_embeddings": 2048},
