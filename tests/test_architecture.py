@@ -173,6 +173,16 @@ def test_no_file_names_a_machine_or_a_registry(trace: str) -> None:
     assert guilty == []
 
 
+@pytest.mark.parametrize(
+    "loose_end",
+    [r"TOD[O]", r"FIXM[E]", r"NotImplemente[d]Error", r"skip[i]f|[+]SKIP|pytest[.]skip"],
+)
+def test_nothing_is_left_open_or_skipped(loose_end: str) -> None:
+    pattern = re.compile(loose_end)
+    texts = {path: path.read_text(encoding="utf-8", errors="ignore") for path in project_files()}
+    assert [path for path, text in texts.items() if pattern.search(text)] == []
+
+
 # Docstrings
 
 
