@@ -40,7 +40,11 @@ class Mixer(ABC):
         """The same mixer with its factors in float64."""
 
     @abstractmethod
-    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+    def _columns(self) -> Tensor:
+        """What blocks are made from, ``[d_out, ..., d_in]``: a view of the factors if possible."""
+
+    @abstractmethod
+    def _blocks(self, columns: Tensor, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
         """The blocks of query i side by side, ``[d_out, keys, d_in]``, into ``out`` if given."""
 
     @abstractmethod
@@ -71,7 +75,7 @@ class Mixer(ABC):
                 raise TypeError(f"expected {name} to be an integer, got {index!r}: pass an int.")
             if not 0 <= index < size:
                 raise ValueError(f"expected 0 <= {name} < {size}, got {index}: count from 0.")
-        return self._blocks(i, slice(j, j + 1))[:, 0]
+        return self._blocks(self._columns(), i, slice(j, j + 1))[:, 0]
 
     def to_dense(self, max_bytes: int = 2**30) -> Tensor:
         r"""The whole matrix, filled row by row into one tensor.
@@ -101,15 +105,16 @@ class Mixer(ABC):
             self.q_len, self.d_out, self.k_len, self.d_in, dtype=self.dtype, device=self.device
         )
         # Chunks of keys keep what is held besides the result to a few percent of it.
-        recorded = self._blocks(0, slice(0, 1)).requires_grad  # autograd allows no `out`
+        columns = self._columns().contiguous()
+        recorded = self._blocks(columns, 0, slice(0, 1)).requires_grad  # autograd allows no `out`
         step = max(1, min(self.k_len, self.q_len * self.k_len // 128))
         for i in range(self.q_len):
             for start in range(0, self.k_len, step):
                 keys = slice(start, min(start + step, self.k_len))
                 if recorded:
-                    dense[i, :, keys] = self._blocks(i, keys)
+                    dense[i, :, keys] = self._blocks(columns, i, keys)
                 else:
-                    self._blocks(i, keys, out=dense[i, :, keys])
+                    self._blocks(columns, i, keys, out=dense[i, :, keys])
         return dense.reshape(self.shape)
 
     def __matmul__(self, x: Tensor) -> Tensor:

@@ -57,8 +57,10 @@ class KroneckerMixer(Mixer):
         """The same mixer with its factors in float64."""
         return KroneckerMixer(self.pattern.double(), self.channel_map.double())
 
-    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
-        columns = self.channel_map.mT.contiguous()[:, None]
+    def _columns(self) -> Tensor:
+        return self.channel_map.mT[:, None]
+
+    def _blocks(self, columns: Tensor, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
         return torch.mul(self.pattern[i, keys][:, None], columns, out=out)
 
     def _product(self, x: Tensor) -> Tensor:
@@ -98,14 +100,16 @@ class GatedBlockToeplitzMixer(Mixer):
             )
         super().__init__(pair(pattern), pair(kernels), pattern)
         self.pattern, self.kernels = pattern, kernels
-        self._columns = kernels.permute(2, 0, 1).contiguous()  # psi^T, as blocks need it
 
     def double(self) -> GatedBlockToeplitzMixer:
         """The same mixer with its factors in float64."""
         return GatedBlockToeplitzMixer(self.pattern.double(), self.kernels.double())
 
-    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
-        columns = _taps(self._columns, self.q_len, i, keys)
+    def _columns(self) -> Tensor:
+        return self.kernels.permute(2, 0, 1)
+
+    def _blocks(self, columns: Tensor, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        columns = _taps(columns, self.q_len, i, keys)
         return torch.mul(self.pattern[i, keys][:, None], columns, out=out)
 
     def _product(self, x: Tensor) -> Tensor:
@@ -141,18 +145,22 @@ class BlockToeplitzMixer(Mixer):
         n = (len(kernels) + 1) // 2
         super().__init__((n, n), pair(kernels), kernels)
         self.kernels = kernels
-        self._columns = kernels.permute(2, 0, 1).contiguous()  # psi^T, as blocks need it
 
     def double(self) -> BlockToeplitzMixer:
         """The same mixer with its kernels in float64."""
         return BlockToeplitzMixer(self.kernels.double())
 
-    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
-        columns = _taps(self._columns, self.q_len, i, keys)
-        return columns if out is None else out.copy_(columns)
+    def _columns(self) -> Tensor:
+        return self.kernels.permute(2, 0, 1)
+
+    def _blocks(self, columns: Tensor, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        columns = _taps(columns, self.q_len, i, keys)
+        return columns.clone() if out is None else out.copy_(columns)
 
     def _product(self, x: Tensor) -> Tensor:
         n = self.q_len
+        if x.numel() == 0:  # an empty batch, which an FFT may refuse
+            return x.new_zeros(*x.shape[:-1], self.d_out)
         size = 1 << (2 * n - 2).bit_length()  # a power of two that holds every offset
         dtype = torch.promote_types(self.dtype, torch.float32)
         # y_i = sum_j psi_{j-i} x_j is a convolution with the kernels in reverse.
@@ -205,6 +213,8 @@ class RotaryMixer(Mixer):
                 f"expected positions [pos] of one sequence, got {list(here.shape)} and "
                 f"{list(there.shape)}: index the batch away."
             )
+        if here.is_meta or there.is_meta:
+            raise ValueError("expected positions with values, got them on the meta device.")
         # float64 on the CPU, as the rotation itself keeps its angles
         self.positions, self.key_positions = here.cpu().double(), there.cpu().double()
 
@@ -213,19 +223,23 @@ class RotaryMixer(Mixer):
         pattern, W_V = self.pattern.double(), self.W_V.double()
         return RotaryMixer(pattern, W_V, self.rotary, self.positions, self.key_positions)
 
-    def _blocks(self, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
-        # psi^T = cos(delta w) W_V^T + sin(delta w) (J W_V)^T, row by row (w = 0 where nothing
-        # turns): for each of the d_head rows a [keys, 2] by [2, d_in] product.
+    def _columns(self) -> Tensor:
+        W = self.W_V.to(torch.promote_types(self.dtype, torch.float32))
+        return torch.stack((W.mT, quarter_turn(W, self.rotary).mT), 1)  # [d_head, 2, d_in]
+
+    def _blocks(self, columns: Tensor, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
+        # psi^T = cos(delta w) W_V^T + sin(delta w) (J W_V)^T, row by row (w = 0: nothing turns).
         offsets = self.key_positions[keys] - self.positions[i]
         angles = channel_frequencies(self.rotary)[:, None] * offsets
-        dtype = torch.promote_types(self.dtype, torch.float32)
-        waves = torch.stack((angles.cos(), angles.sin()), -1).to(dtype).to(self.device)
-        gated = self.pattern[i, keys].to(dtype)[:, None] * waves  # [d_head, keys, 2]
-        W = self.W_V.to(dtype)
-        rows = torch.stack((W.mT, quarter_turn(W, self.rotary).mT), 1)  # [d_head, 2, d_in]
-        if out is not None and out.dtype == dtype:
-            return torch.bmm(gated, rows, out=out)
-        blocks = torch.bmm(gated, rows).to(self.dtype)
+        gate = self.pattern[i, keys].to(columns.dtype)
+        cos, sin = (
+            (gate * wave.to(gate.dtype).to(self.device))[..., None]  # [d_head, keys, 1]
+            for wave in (angles.cos(), angles.sin())
+        )
+        P_W, J_W = columns.split(1, 1)  # [d_head, 1, d_in]
+        if out is not None and out.dtype == columns.dtype:
+            return torch.mul(cos, P_W, out=out).addcmul_(sin, J_W)
+        blocks = torch.addcmul(cos * P_W, sin, J_W).to(self.dtype)
         return blocks if out is None else out.copy_(blocks)
 
     def _product(self, x: Tensor) -> Tensor:
