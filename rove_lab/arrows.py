@@ -64,8 +64,11 @@ def arrows(
                 "xaxis": f"x{panel + 1}",
                 "yaxis": f"y{panel + 1}",
                 "mode": "lines+markers",
-                # Broader below: two arrows that agree are both seen.
-                "line": {"color": colours[name], "width": 6 if name == names[0] else 3},
+                # The first one broader: two arrows that agree are both seen.
+                "line": {
+                    "color": colours[name],
+                    "width": 5 if name == names[0] != names[-1] else 3,
+                },
             }
             if len(steps) > 1 and slider is not None:
                 traces.append(_trail(steps, tails, slider.first, style))
@@ -76,7 +79,7 @@ def arrows(
     for panel in range(len(panels)):
         axes |= _dial_axes(panel, len(panels), tails, longest or 1.0, x_axis)
     circles = [_circle(panel, at, longest) for panel in range(len(panels)) for at in tails.tolist()]
-    margin = {"l": 20, "r": 20, "t": 60, "b": 20 if x_axis is None else 55}
+    margin = {"l": 20, "r": 20, "t": 60 if any(panels) else 40, "b": 20 if x_axis is None else 55}
     row = square_row(len(panels), height, margin) if len(tails) == 1 else {"margin": margin}
     return compose(
         traces,
@@ -94,7 +97,8 @@ def _pointers(steps: Tensor, tails: Tensor, style: dict[str, Any]) -> Trace:
     """The arrows themselves, from their tails, at each stop."""
     marker = {
         "symbol": ["circle", "arrow", "circle"] * steps.shape[1],  # tail, tip, gap
-        "size": [0, 14 if len(tails) == 1 else 10, 0] * steps.shape[1],
+        "size": [0, 9 + 2 * style["line"]["width"] // (1 if len(tails) == 1 else 2), 0]
+        * steps.shape[1],
         "angleref": "previous",
         "color": style["line"]["color"],
         "line": {"width": 0},

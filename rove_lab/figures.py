@@ -66,7 +66,8 @@ def lines(
             "name": name,
             "x": rounded(across, digits=7),
             "mode": "lines+markers" if len(across) <= 40 else "lines",
-            "line": {"color": colour, "dash": dash, "width": 2.5},
+            # The first one broader: two curves that agree are both seen.
+            "line": {"color": colour, "dash": dash, "width": 2.5 if traces else 4},
             "marker": {"size": 5, "color": colour},
         }
         traces.append(Trace(go.Scatter, style, [{"y": rounded(step)} for step in steps]))

@@ -91,7 +91,8 @@
   const narrow = (layout, width) => {
     const panels = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key)).length;
     const titled = layout.annotations?.some((title) => title.text);
-    Object.assign(layout.margin, { l: 44, r: 8, t: titled ? 28 : 10 });
+    const left = layout.yaxis.showticklabels === false ? 8 : 44;
+    Object.assign(layout.margin, { l: left, r: 8, t: titled ? 28 : 10 });
     layout.width = width;
     let plot = layout.height - layout.margin.t - layout.margin.b;
     if (panels > 1) {
