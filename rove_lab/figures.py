@@ -59,7 +59,8 @@ def lines(
     across = numbers("x", x)
     if across.ndim != 1:
         raise ValueError(f"x: expected shape [points], got {list(across.shape)}; pass one axis")
-    traces, seen = [], []
+    traces: list[Trace] = []
+    seen = []
     for (name, values), (colour, dash) in zip(curves.items(), styles(curves), strict=True):
         steps = over_stops(name, values, [len(across)], "points", slider)
         style = {

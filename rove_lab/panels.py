@@ -10,16 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "FAINT",
-    "ROPE_COLOUR",
-    "ROVE_COLOUR",
-    "axis",
-    "panel_axes",
-    "square_row",
-    "styles",
-    "titles",
-]
+__all__ = ["ROPE_COLOUR", "ROVE_COLOUR"]  # the other names serve the modules that draw
 
 # Blue and vermilion are told apart by every common kind of colour vision; each colour here stands
 # at 3.6 : 1 or more against the book's light page and its dark one.

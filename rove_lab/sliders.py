@@ -22,8 +22,8 @@ except ImportError as error:
         'the figures are drawn with plotly, which is missing: pip install "rove-lab[figures]"'
     ) from error
 
-# `go` is plotly itself, found or asked for above.
-__all__ = ["Slider", "Trace", "Values", "compose", "go", "numbers", "over_stops", "rounded"]
+# What a reader uses; the other names serve the modules that draw. `go` is plotly, found above.
+__all__ = ["Slider", "go"]
 
 Values = Tensor | Sequence[Any]
 _SLIDER_ROOM = 90  # pixels under the plot
