@@ -10,12 +10,15 @@ from references_mixers import LAYOUTS, dense_from_positions, kernel, softmax_pat
 from samples import normal
 
 from rove_lab import (
+    BlockToeplitzMixer,
+    KroneckerMixer,
     RotaryEmbedding,
     attention_pattern,
     attentive_convolution,
     kernel_spectrum,
     offset_kernels,
     rope_attention,
+    rope_mixer,
     rove_attention,
     rove_mixer,
 )
@@ -149,3 +152,107 @@ def test_prop_lenses(layout):
     M = dense_from_positions(A[0], W_V[0], layout, range(N), range(N))
     torch.testing.assert_close((M @ x.flatten()).unflatten(0, frames.shape), frames)
     torch.testing.assert_close(rove_mixer(A[0], W_V[0], rotary).to_dense(), M)
+
+
+def plane_projections(layout):
+    """P_0, and for each plane its projection P_m and quarter turn J_m, on columns."""
+    zero = torch.zeros(layout.d_head, layout.d_head, dtype=torch.float64)
+    P_0 = zero.clone()
+    for c in layout.unrotated:
+        P_0[c, c] = 1.0
+    planes = []
+    for a, b in layout.pairs:
+        P, J = zero.clone(), zero.clone()
+        P[a, a] = P[b, b] = 1.0
+        J[b, a], J[a, b] = 1.0, -1.0
+        planes.append((P, J))
+    return P_0, planes
+
+
+@each_layout
+def test_eq_difference(layout):
+    R = layout.build(RotaryEmbedding).matrix
+    torch.testing.assert_close(R(3) @ R(8), R(11))
+    torch.testing.assert_close(torch.linalg.inv(R(8)) @ R(3), R(-5))
+
+
+def test_eq_plane():
+    R = RotaryEmbedding(2).matrix(0.3)
+    c, s = torch.tensor(0.3).double().cos(), torch.tensor(0.3).double().sin()
+    torch.testing.assert_close(R, torch.stack((torch.stack((c, -s)), torch.stack((s, c)))))
+
+
+@pytest.mark.parametrize(("d", "base"), [(8, 100.0), (64, 10_000.0), (2, 3.0)])
+def test_eq_frequencies(d, base):
+    omega = torch.tensor([base ** (-2 * m / d) for m in range(d // 2)], dtype=torch.float64)
+    torch.testing.assert_close(RotaryEmbedding(d, base=base).inv_freq, omega)
+
+
+@each_layout
+def test_eq_score(layout):
+    q, k = normal(layout.d_head, seed=1), normal(layout.d_head, seed=2)
+    rotary = layout.build(RotaryEmbedding)
+    for i, j in ((0, 0), (7, 3), (-2, 40)):
+        score = rotary([i]).apply(q[None])[0] @ rotary([j]).apply(k[None])[0]
+        torch.testing.assert_close(score, q @ layout.matrix(j - i) @ k)
+
+
+@each_layout
+def test_eq_waves(layout):
+    q, k = normal(layout.d_head, seed=1), normal(layout.d_head, seed=2)
+    R = layout.build(RotaryEmbedding).matrix
+    for delta in (-9, -1, 0, 4):
+        waves = (q[layout.unrotated] * k[layout.unrotated]).sum()
+        for (a, b), omega in zip(layout.pairs, layout.frequencies, strict=True):
+            phase = torch.atan2(k[b], k[a]) - torch.atan2(q[b], q[a])
+            length = q[[a, b]].norm() * k[[a, b]].norm()
+            waves = waves + length * torch.cos(phase + delta * omega)
+        torch.testing.assert_close(q @ R(delta) @ k, waves)
+
+
+@each_layout
+def test_eq_kronecker(layout):
+    _, q, k, _, W_V = head(layout)
+    A = pattern_of(layout, q, k)
+    M = torch.kron(A, W_V[0].T.contiguous())
+    torch.testing.assert_close(rope_mixer(A, W_V[0]).to_dense(), M)
+    torch.testing.assert_close(KroneckerMixer(A, W_V[0]).block(4, 2), A[4, 2] * W_V[0].T)
+
+
+@each_layout
+def test_eq_toeplitz(layout):
+    _, q, k, _, W_V = head(layout)
+    A = pattern_of(layout, q, k)
+    M = 0
+    for delta in range(1 - N, N):
+        S = torch.diag(torch.ones(N - abs(delta), dtype=torch.float64), delta)
+        M = M + torch.kron(A * S, (layout.matrix(delta) @ W_V[0].T).contiguous())
+    torch.testing.assert_close(rove_mixer(A, W_V[0], layout.build(RotaryEmbedding)).to_dense(), M)
+
+
+@each_layout
+def test_eq_expansion(layout):
+    _, q, k, _, W_V = head(layout)
+    A, W = pattern_of(layout, q, k), W_V[0].T  # on columns
+    offset = torch.arange(N) - torch.arange(N)[:, None]
+    P_0, planes = plane_projections(layout)
+    M = torch.kron(A, P_0 @ W)
+    for (P, J), omega in zip(planes, layout.frequencies, strict=True):
+        M = M + torch.kron(A * torch.cos(offset * omega), P @ W)
+        M = M + torch.kron(A * torch.sin(offset * omega), J @ W)
+    torch.testing.assert_close(rove_mixer(A, W_V[0], layout.build(RotaryEmbedding)).to_dense(), M)
+
+
+@each_layout
+def test_eq_convolution(layout):
+    x, _, _, _, W_V = head(layout)
+    weight = torch.rand(2 * N - 1, dtype=torch.float64)  # a_delta, delta = -(N - 1) .. N - 1
+    rotary = layout.build(RotaryEmbedding)
+    psi = offset_kernels(W_V, rotary, torch.arange(1 - N, N))[:, 0]
+    A = torch.stack([weight[N - 1 - i : 2 * N - 1 - i] for i in range(N)])
+    y = torch.zeros(N, layout.d_head, dtype=torch.float64)
+    for i in range(N):
+        for j in range(N):
+            y[i] += weight[j - i + N - 1] * (layout.matrix(j - i) @ W_V[0].T @ x[j])
+    torch.testing.assert_close(BlockToeplitzMixer(weight[:, None, None] * psi) @ x, y)
+    torch.testing.assert_close(rove_mixer(A, W_V[0], rotary) @ x, y)
