@@ -51,6 +51,7 @@
     return {
       ...choices, q, k, v, common, message,
       offset: j - i,
+      omega: frequencies(choices)[plane],
       angle: (j - i) * frequencies(choices)[plane],
       score: score(choices, i, j, q, k),
       likeness: { rope: likeness(v, v), rove: likeness(v, message) },
@@ -86,14 +87,14 @@
   const options = (values, chosen) =>
     values.map((value) => `<option value="${value}"${value === chosen ? " selected" : ""}>` +
       `${value.toLocaleString("en").replace(/,/g, " ")}</option>`).join("");
-  const STAGES = [["sent", "the key’s frame"], ["on the way", "the common frame"], ["read", "the query’s frame"]];
+  const STAGES = [["sent", "key’s frame"], ["on the way", "common frame"], ["read", "query’s frame"]];
   const SYMBOLS = {
     rope: ["<i>v</i>", "<i>v</i>", "<i>v</i>"],
     rove: ["<i>v</i>", "<i>R<sub>j</sub> v</i>", "<i>R<sub>i</sub></i><sup>−1</sup><i>R<sub>j</sub> v</i>"],
   };
   const dials = (method, name) => `<b class="ex-${method}">${name}</b>` + SYMBOLS[method].map((symbol, stage) =>
-    `<figure><svg viewBox="-60 -60 120 120" role="img" data-dial="${method}-${stage}"></svg>
-      <figcaption>${symbol}<output data-number="${method}-${stage}"></output></figcaption></figure>`).join("");
+    `<div class="ex-figure"><svg viewBox="-60 -60 120 120" role="img" data-dial="${method}-${stage}"></svg>
+      <p class="ex-caption">${symbol}<output data-number="${method}-${stage}"></output></p></div>`).join("");
 
   const SKELETON = `
     <div class="ex-choices">
@@ -105,31 +106,34 @@
     <div class="ex-line">
       <svg class="ex-tokens" role="group" aria-label="A line of tokens, drawn twice: queries above, keys below"></svg>
       <div class="ex-buttons">
-        <button type="button" data-shift="-1"><span aria-hidden="true">← </span>shift both left</button>
-        <button type="button" data-shift="1">shift both right<span aria-hidden="true"> →</span></button>
+        <button type="button" data-shift="-1" aria-label="shift both left">← shift both</button>
+        <button type="button" data-shift="1" aria-label="shift both right">shift both →</button>
       </div>
     </div>
-    <dl class="ex-numbers">
-      <div><dt>offset <i>δ = j − i</i></dt><dd><output data-number="offset"></output> <small data-note="mask"></small></dd></div>
-      <div><dt>score <small>RoPE and RoVE</small></dt><dd><output data-number="score"></output></dd></div>
-      <div><dt>angle <i>δω<sub>m</sub></i> <small>in plane <output data-number="plane"></output></small></dt>
-        <dd><output data-number="angle"></output> <small>rad</small></dd></div>
-      <div><dt>message · value <small>cosine</small></dt>
+    <dl class="ex-numbers simple">
+      <div><dt>offset <i>δ = j − i</i></dt><dd><output data-number="offset"></output></dd>
+        <dd><small data-note="mask"></small></dd></div>
+      <div><dt>score <i>q · k</i></dt><dd><output data-number="score"></output></dd>
+        <dd><small>RoPE and RoVE</small></dd></div>
+      <div><dt>angle <i>δω</i></dt><dd><output data-number="angle"></output> rad</dd>
+        <dd><small>plane <output data-number="plane"></output>: <output data-number="turn"></output></small></dd></div>
+      <div><dt>cosine with <i>v</i></dt>
         <dd><output class="ex-rope" data-number="likeness-rope"></output>
-          <output class="ex-rove" data-number="likeness-rove"></output></dd></div>
+          <output class="ex-rove" data-number="likeness-rove"></output></dd>
+        <dd><small>message: RoPE, RoVE</small></dd></div>
     </dl>
-    <div class="ex-curves">
-      <figure><figcaption>The score, at every offset</figcaption>
-        <svg role="img" data-chart="score"></svg></figure>
-      <figure><figcaption>The message: cosine with the value, <b class="ex-rope">RoPE</b> and <b class="ex-rove">RoVE</b></figcaption>
-        <svg role="img" data-chart="message"></svg></figure>
+    <div class="ex-sides"><div class="ex-curves">
+      <div class="ex-figure"><p class="ex-caption">Score at every offset</p><svg role="img" data-chart="score"></svg></div>
+      <div class="ex-figure"><p class="ex-caption">Cosine of message and <i>v</i>: <b class="ex-rope">RoPE</b>, <b class="ex-rove">RoVE</b></p>
+        <svg role="img" data-chart="message"></svg></div>
     </div>
     <div class="ex-dials"><span></span>
       ${STAGES.map(([name, frame]) => `<p>${name}<small>${frame}</small></p>`).join("")}
       ${dials("rope", "RoPE")}${dials("rove", "RoVE")}
-    </div>
+    </div></div>
     <fieldset class="ex-planes">
-      <legend>Every plane, as the query reads it <small>Choose the one above; untick those that shall not turn.</small></legend>
+      <legend>All planes and their channels, as the query reads them. Choose the one shown above; untick those that
+        shall not turn.</legend>
       <div class="ex-strip"></div>
       <div class="ex-buttons"><button type="button" data-keep="all">all turn</button>
         <button type="button" data-keep="none">none turns</button> <small data-note="planes"></small></div>
@@ -164,9 +168,8 @@
     const drawDials = (now, channels, longest) => {
       const pair = channels[now.plane];
       const sent = Math.atan2(now.v[pair[1]], now.v[pair[0]]);
-      const omega = frequencies(now)[now.plane];
       const stages = { rope: [now.v, now.v, now.v], rove: [now.v, now.common, now.message] };
-      const turns = { rope: [0, 0, 0], rove: [0, now.j * omega, now.angle] };
+      const turns = { rope: [0, 0, 0], rove: [0, now.j * now.omega, now.angle] };
       for (const method of ["rope", "rove"]) {
         stages[method].forEach((x, stage) => {
           const dial = find(`[data-dial="${method}-${stage}"]`);
@@ -193,7 +196,7 @@
         strip.innerHTML = channels.map((_, m) => `<div class="ex-plane">
           <label><input type="radio" name="plane" value="${m}"><svg viewBox="-56 -56 112 112" aria-hidden="true">
             <circle r="50" class="ex-ring"/><path class="ex-arrow ex-rope"/><path class="ex-arrow ex-rove"/></svg>
-            <span aria-hidden="true"></span></label>
+            <span aria-hidden="true"><b>${m}</b><small></small></span></label>
           <label><input type="checkbox" name="keep" value="${m}" aria-label="plane ${m} turns"></label></div>`).join("");
       }
       channels.forEach((pair, m) => {
@@ -202,7 +205,7 @@
         look.checked = m === now.plane;
         turns.checked = now.keep.includes(m);
         set(look, { "aria-label": `show plane ${m}, channels ${pair[0]} and ${pair[1]}` });
-        strip.children[m].querySelector("span").textContent = pair.join(" · ");
+        strip.children[m].querySelector("small").textContent = pair.join("·");
         pointTo(rope, now.v, pair, longest);
         pointTo(rove, now.message, pair, longest);
       });
@@ -210,11 +213,11 @@
     };
 
     /* Lines over all offsets, with the present one marked; `curves` are [class, function of the offset]. */
-    const drawChart = (name, now, curves, { words, top, ticks }) => {
+    const drawChart = (name, now, curves, { words, low, high, ticks }) => {
       const chart = find(`[data-chart="${name}"]`);
-      const [width, height, left, last] = [chart.clientWidth || 340, 170, 40, TOKENS - 1];
+      const [width, height, left, last] = [chart.clientWidth || 340, 178, 34, TOKENS - 1];
       const x = (offset) => left + ((offset + last) / (2 * last)) * (width - left - 10);
-      const y = (value) => 12 + ((top - value) / (2 * top)) * (height - 50);
+      const y = (value) => 22 + ((high - value) / (high - low)) * (height - 58);
       const label = (words, x, y, anchor) => svg("text", { x, y, "text-anchor": anchor }, words);
       const marks = [];
       for (const [kind, of] of curves) {
@@ -226,12 +229,12 @@
       const present = curves.map(([kind, of]) =>
         svg("circle", { class: `ex-present ex-${kind}`, cx: x(now.offset), cy: y(of(now.offset)), r: 5.5 }));
       chart.replaceChildren(
-        svg("rect", { class: "ex-future", x: x(0), y: 4, width: x(last) - x(0), height: height - 34 }),
-        label("future", x(last) - 6, 18, "end"),
+        svg("rect", { class: "ex-future", x: x(0), y: 18, width: x(last) - x(0), height: height - 48 }),
+        label("future", x(last), 12, "end"),
         ...ticks.map((value) => svg("path", { class: "ex-grid", d: `M${left} ${y(value)}H${x(last)}` })),
         ...ticks.map((value) => label(text(value, 1), left - 6, y(value) + 4, "end")),
-        ...[-30, -20, -10, 0, 10, 20, 30].map((offset) => label(text(offset), x(offset), height - 14, "middle")),
-        svg("path", { class: "ex-now", d: `M${x(now.offset)} 4V${height - 30}` }),
+        ...[-30, -20, -10, 0, 10, 20, 30].map((offset) => label(text(offset), x(offset), height - 12, "middle")),
+        svg("path", { class: "ex-now", d: `M${x(now.offset)} 18V${height - 30}` }),
         ...marks, ...present);
       set(chart, { viewBox: `0 0 ${width} ${height}`, "aria-label": words });
     };
@@ -239,15 +242,16 @@
     const drawCurves = (now) => {
       const { q, k, v } = now;
       const scores = (offset) => score(now, 0, offset, q, k);
-      const most = Math.max(...range(1 - TOKENS, TOKENS - 1, 0.125).map((offset) => Math.abs(scores(offset))));
-      const unit = [0.1, 0.2, 0.5, 1, 2].find((step) => most < 2 * step) ?? 5;
+      const seen = [0, ...range(1 - TOKENS, TOKENS - 1, 0.125).map(scores)];
+      const [low, high] = [Math.min(...seen), Math.max(...seen)];
+      const unit = [0.2, 0.5, 1, 2].find((step) => high - low < 4 * step) ?? 5;
       const at = `at the present offset, ${text(now.offset)},`;
       drawChart("score", now, [["ink", scores]], {
-        top: most * 1.1, ticks: [-unit, 0, unit],
+        low, high, ticks: range(Math.ceil(low / unit), Math.floor(high / unit)).map((n) => n * unit),
         words: `The score as a curve over the offsets from −31 to 31; ${at} it is ${text(now.score, 3)}.`,
       });
       drawChart("message", now, [["rope", () => 1], ["rove", (offset) => likeness(v, apply(now, offset, v))]], {
-        top: 1.1, ticks: [-1, 0, 1],
+        low: -1, high: 1, ticks: [-1, 0, 1],
         words: `Cosine of message and value over the offsets from −31 to 31; ${at} ` +
           `${text(now.likeness.rope, 3)} under RoPE, always, and ${text(now.likeness.rove, 3)} under RoVE.`,
       });
@@ -268,8 +272,7 @@
         class: `ex-handle ex-${row.name}`, role: "slider", tabindex: 0, "aria-label": `position of the ${row.name}`,
         "aria-valuemin": 0, "aria-valuemax": TOKENS - 1,
       }, svg("circle", { r: 14 }), svg("text", { y: 6 }, which));
-      row.label = svg("text", { class: "ex-row", x: 12, y: which === "i" ? 14 : 180 },
-        `${row.name} at position ${which}`);
+      row.label = svg("text", { class: "ex-row", y: which === "i" ? 14 : 180, "data-number": which });
       const line = svg("g", {}, row.area, row.dots, row.label, row.handle);
       tokens.append(line);
 
@@ -310,11 +313,13 @@
       set(link, { d: path([from, to]) });
       set(head, { transform: `translate(${to}) rotate(${lean})` });
       const middle = (from[0] + to[0]) / 2;
-      const toTheLeft = middle > tokens.clientWidth - 90;
-      set(offsetLabel, { x: middle + (toTheLeft ? -14 : 14), y: 96, "text-anchor": toTheLeft ? "end" : "start" });
+      const beside = 12 + 0.15 * Math.abs(to[0] - from[0]); // clear of the link, however flat
+      const toTheLeft = middle + beside > tokens.clientWidth - 80;
+      set(offsetLabel, { x: middle + (toTheLeft ? -beside : beside), y: 97, "text-anchor": toTheLeft ? "end" : "start" });
       offsetLabel.textContent = `δ = ${text(now.offset)}`;
       tokens.classList.toggle("ex-masked", now.offset > 0);
       for (const [which, { name, y, dots, handle }] of Object.entries(rows)) {
+        number(which, `${name} at position ${which} = ${now[which]}`);
         set(dots, { d: range(0, TOKENS - 1).map((t) => `M${place(t)} ${y}h0`).join("") });
         set(handle, {
           transform: `translate(${place(now[which])} ${y})`, "aria-valuenow": now[which],
@@ -337,10 +342,11 @@
       drawDials(now, channels, longest);
       drawStrip(now, channels, longest);
       number("offset", text(now.offset));
-      note("mask", now.offset > 0 ? "future: a causal model masks it" : now.offset < -1 ? "tokens" : "");
+      note("mask", now.offset > 0 ? "future: masked, if causal" : "tokens");
       number("score", text(now.score, 3));
       number("plane", text(now.plane));
       number("angle", text(now.angle, 3));
+      number("turn", now.omega ? `${text((2 * Math.PI) / now.omega, 1)} tokens a turn` : "it does not turn");
       number("likeness-rope", text(now.likeness.rope, 3));
       number("likeness-rove", text(now.likeness.rove, 3));
     };
