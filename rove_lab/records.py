@@ -1,0 +1,262 @@
+r"""One result, one record: what was asked, how it was measured, and every number with its seed."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["Record", "open_record", "read_record", "surroundings", "write_record"]
+
+_KINDS = ("experiment", "measurement", "checkpoint")
+_LEAST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Record:
+    """One result with all it takes to read it, and to repeat it.
+
+    Args:
+        question: What was asked, in words.
+        kind: ``"experiment"`` (three seeds or more), ``"measurement"`` or ``"checkpoint"``.
+        config: What was set, by name.
+        seeds: One for each repetition; they differ.
+        values: Names, nested as the result needs, down to lists of one number a seed.
+        versions: Package to version.
+        device: The machine, in words.
+        wall_s: Seconds the whole took.
+        cpu_s: Processor seconds it took, all processes together.
+        commit: Of the code, 40 hex digits; ``"-dirty"`` follows where that code
+            had changed since.
+
+    Raises:
+        TypeError: If a field has another type.
+        ValueError: If a value is missing, not finite, or does not fit the seeds.
+
+    Example:
+        >>> about = dict(versions={}, device="CPU", wall_s=1, cpu_s=1, commit="0" * 40)
+        >>> values = {"RoVE": {"accuracy": [1.0, 0.99, 1.0]}}
+        >>> Record("Can it?", "experiment", {}, [0, 1, 2], values, **about).seeds
+        [0, 1, 2]
+    """
+
+    question: str
+    kind: str
+    config: dict[str, Any]
+    seeds: list[int]
+    values: dict[str, Any]
+    versions: dict[str, str]
+    device: str
+    wall_s: float
+    cpu_s: float
+    commit: str
+
+    def __post_init__(self) -> None:
+        for name in ("question", "kind", "device", "commit"):
+            _expect(name, getattr(self, name), str, "a string")
+            if not getattr(self, name).strip():
+                raise ValueError(f"expected {name} in words, got an empty string.")
+        for name in ("config", "values", "versions"):
+            _expect(name, getattr(self, name), dict, "a dict")
+        if self.kind not in _KINDS:
+            raise ValueError(f"expected a kind among {', '.join(_KINDS)}, got {self.kind!r}.")
+        self._check_seeds()
+        if not self.values:
+            raise ValueError("expected values, got none: a record without a number says nothing.")
+        _check_values(self.values, len(self.seeds), "values")
+        for name in ("wall_s", "cpu_s"):
+            seconds = getattr(self, name)
+            if not _is_number(seconds):
+                raise TypeError(f"expected {name} in seconds, got {seconds!r}.")
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise ValueError(f"expected {name} of 0 seconds or more, got {seconds}.")
+        if not re.fullmatch(r"[0-9a-f]{40}(-dirty)?", self.commit):
+            raise ValueError(
+                f"expected a commit of 40 hex digits (then -dirty where files had changed), got "
+                f"{self.commit!r}: git rev-parse HEAD prints it."
+            )
+
+    def _check_seeds(self) -> None:
+        _expect("seeds", self.seeds, list, "a list")
+        for seed in self.seeds:
+            if isinstance(seed, bool) or not isinstance(seed, int):
+                raise TypeError(f"expected seeds as integers, got {seed!r}.")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"expected seeds that differ, got {self.seeds}.")
+        least = _LEAST_SEEDS if self.kind == "experiment" else 1
+        if len(self.seeds) < least:
+            raise ValueError(
+                f"expected {least} seeds or more for kind {self.kind!r}, got {len(self.seeds)}: "
+                "repeat it, for one run shows no spread."
+            )
+
+
+def surroundings(root: Path | str) -> dict[str, Any]:
+    """The fields of a record that follow from where it is made: versions, device and commit.
+
+    Args:
+        root: The checkout the code runs from.
+
+    Returns:
+        ``versions``, ``device`` and ``commit``, to be passed on to :class:`Record`.
+
+    Raises:
+        ValueError: If ``root`` is no git checkout.
+
+    Example:
+        >>> sorted(surroundings(Path(__file__).parent))
+        ['commit', 'device', 'versions']
+    """
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "accelerate", "rove-lab"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    if torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    else:
+        device = f"{platform.machine()} CPU, {torch.get_num_threads()} threads a process"
+    return {"versions": versions, "device": device, "commit": _commit(Path(root))}
+
+
+def write_record(record: Record, folder: Path | str) -> Path:
+    """Write ``record.json`` into a folder, made where it is missing.
+
+    Args:
+        record: The record.
+        folder: ``results/<slug>``.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        TypeError: If the config holds what JSON cannot.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_record(open_record("messenger"), folder).name
+        'record.json'
+    """
+    text = json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False)
+    # one seed's numbers belong on one line
+    text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text)
+    path = Path(folder) / "record.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def read_record(path: Path | str) -> Record:
+    """Read a record back, and check it.
+
+    Args:
+        path: The file, or the folder that holds its ``record.json``.
+
+    Returns:
+        The record.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not JSON, or its fields are not a record's.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     read_record(write_record(open_record("messenger"), folder)).kind
+        'experiment'
+    """
+    path = Path(path)
+    path = path / "record.json" if path.is_dir() else path
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected JSON in {path}, got a text that is not: {error}") from error
+    names = {field.name for field in fields(Record)}
+    found = set(stored) if isinstance(stored, Mapping) else set()
+    if found != names:
+        raise ValueError(
+            f"expected the fields of a record in {path}, got {sorted(names - found)} missing and "
+            f"{sorted(found - names)} unknown."
+        )
+    return Record(**stored)
+
+
+def open_record(slug: str) -> Record:
+    """The lab's own record of that name, from the checkout or from the installed package.
+
+    Args:
+        slug: The folder's name under ``results/``.
+
+    Returns:
+        The record.
+
+    Raises:
+        ValueError: If there is none; says which there are.
+
+    Example:
+        >>> open_record("messenger").kind
+        'experiment'
+    """
+    here = Path(__file__).resolve().parent
+    places = [here / "results", here.parent / "results"]  # a wheel's, a checkout's
+    found = {path.parent.name: path for place in places for path in place.glob("*/record.json")}
+    if slug not in found:
+        raise ValueError(f"expected a record among {sorted(found)}, got {slug!r}.")
+    return read_record(found[slug])
+
+
+def _expect(name: str, value: object, kind: type, words: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {name} to be {words}, got {value!r}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_values(values: object, n_seeds: int, name: str) -> None:
+    if isinstance(values, dict):
+        for key, inner in values.items():
+            _check_values(inner, n_seeds, f"{name}[{key!r}]")
+    elif not isinstance(values, list):
+        raise TypeError(f"expected {name} to be a list of one number a seed, got {values!r}.")
+    elif len(values) != n_seeds:
+        raise ValueError(f"expected {name} with {n_seeds} numbers, one a seed, got {len(values)}.")
+    else:
+        for number in values:
+            if not _is_number(number):
+                raise TypeError(f"expected numbers in {name}, got {number!r}.")
+            if not math.isfinite(number):
+                raise ValueError(f"expected finite numbers in {name}, got {number}.")
+
+
+def _commit(root: Path) -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        top = Path(git("rev-parse", "--show-toplevel"))
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        loaded = [str(Path(file).resolve()) for file in files if file]
+        ours = [file for file in loaded if Path(file).is_relative_to(top)]
+        changed = git("status", "--porcelain", "--", *ours)  # of the code that runs, no more
+        return git("rev-parse", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ValueError(
+            f"expected a git checkout at {root}, got none: run from a clone of the repository."
+        ) from error
