@@ -102,7 +102,8 @@ def attention_mask(
         attn_mask = torch.atleast_2d(attn_mask)
         if attn_mask.dtype != torch.bool:
             # Only -inf is a mask: a large finite penalty must stay finite in a smaller dtype.
-            penalty = attn_mask.to(dtype).clamp(min=torch.finfo(dtype).min)
+            limits = torch.finfo(dtype)
+            penalty = attn_mask.to(dtype).clamp(min=limits.min, max=limits.max)
             attn_mask = penalty.masked_fill(attn_mask == -torch.inf, -torch.inf)
     q_len, k_len = shape[-2:]
     if not is_causal or q_len == 1:  # a single query comes last: it may see everything
@@ -177,7 +178,9 @@ def check_heads(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
                 f"expected q, k and v on one device, got q on {q.device} and {name} on {x.device}: "
                 f"move it with {name}.to(q.device)."
             )
-        if x.dtype != q.dtype and not autocasting(q):
+        # autocast makes one dtype of all but float64
+        cast = autocasting(q) and torch.float64 not in (x.dtype, q.dtype)
+        if x.dtype != q.dtype and not cast:
             raise TypeError(
                 f"expected q, k and v of one dtype, got q {q.dtype} and {name} {x.dtype}: "
                 f"cast with {name}.to(q.dtype)."

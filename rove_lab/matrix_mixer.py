@@ -105,7 +105,9 @@ class Mixer(ABC):
             self.q_len, self.d_out, self.k_len, self.d_in, dtype=self.dtype, device=self.device
         )
         # Chunks of keys keep what is held besides the result to a few percent of it.
-        columns = self._columns().contiguous()
+        columns = self._columns()
+        if 16 * columns.numel() <= dense.numel():  # worth a copy where that is small
+            columns = columns.contiguous()
         recorded = self._blocks(columns, 0, slice(0, 1)).requires_grad  # autograd allows no `out`
         step = max(1, min(self.k_len, self.q_len * self.k_len // 128))
         for i in range(self.q_len):

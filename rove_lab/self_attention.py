@@ -21,7 +21,7 @@ class KVCache:
     Attributes:
         k: Rotated keys ``[batch, n_kv_heads, pos, d_head]``, ``None`` while empty.
         v: Values of the same shape, rotated under RoVE.
-        positions: ``[pos]`` or ``[batch, pos]``, in tokens.
+        positions: ``[pos]`` or ``[batch, pos]`` in tokens, on the CPU, int64 or float64.
 
     Example:
         >>> cache, layer = KVCache(), RotarySelfAttention(16, 2)
@@ -40,7 +40,7 @@ class KVCache:
         step = torch.arange(n, device="cpu")
         if self.positions is None or self.positions.shape[-1] == 0:
             return step
-        return self.positions[..., -1:] + 1 + step.to(self.positions.device)
+        return self.positions[..., -1:].cpu() + 1 + step
 
     def joined(self, k: Tensor, v: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What the cache would hold with these rotated ``[batch, n_kv_heads, pos, d_head]`` added.
@@ -51,6 +51,9 @@ class KVCache:
         Raises:
             ValueError: If shapes, dtype or device are not those of the cache.
         """
+        # wide, since a narrow dtype would wrap or round at the next token
+        wide = torch.float64 if positions.is_floating_point() else torch.int64
+        positions = positions.cpu().to(wide)
         if self.k is None or self.v is None or self.positions is None:
             return k, v, positions
         for name, held, new in (("k", self.k, k), ("v", self.v, v)):
@@ -61,7 +64,7 @@ class KVCache:
                     f"{held.device} but for pos, got {list(new.shape)} {new.dtype} on "
                     f"{new.device}: give each layer and each batch a KVCache() of its own."
                 )
-        old, new = self.positions.to(positions.device), positions
+        old, new = self.positions.cpu(), positions
         rows = torch.broadcast_shapes(old.shape[:-1], new.shape[:-1])  # one row for all, or each
         positions = torch.cat((old.expand(*rows, -1), new.expand(*rows, -1)), -1)
         return torch.cat((self.k, k), -2), torch.cat((self.v, v), -2), positions

@@ -67,6 +67,14 @@ def test_only_minus_infinity_masks(dtype, mask_dtype, axes):
     assert torch.allclose(z.float(), torch.full(shape, 2.0), atol=0.02)
 
 
+def test_a_finite_bonus_stays_finite_in_half_precision():
+    q, k, v = (x.half() for x in inputs(n_kv_heads=4))
+    bonus = torch.zeros(4, 4)
+    bonus[:, 1] = 1e30  # beyond float16: every query that may reads key 1
+    z = rope_attention(q, k, v, ROTARY, attn_mask=bonus)
+    assert torch.allclose(z[:, :, 1:], v[:, :, 1:2].expand(-1, -1, 3, -1), atol=2e-3)
+
+
 @pytest.mark.parametrize("kind", ["boolean", "additive", "causal"])
 @pytest.mark.parametrize("axes", [3, 4, 5])
 @pytest.mark.parametrize("attention", [*ATTENTIONS, attention_pattern])

@@ -75,3 +75,13 @@ def test_autocast_takes_mixed_dtypes():
     q, k, v = inputs(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert rove_attention(q.bfloat16(), k, v, RotaryEmbedding(8)).dtype == torch.bfloat16
+
+
+def test_autocast_does_not_take_float64_with_others():
+    """It leaves float64 alone and casts the others, which then no longer fit."""
+    q, k, v = inputs()
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(TypeError, match=r"one dtype, got q torch.float64 and k"),
+    ):
+        rove_attention(q, k.float(), v.float(), RotaryEmbedding(8))

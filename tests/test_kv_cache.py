@@ -166,6 +166,30 @@ def test_next_positions():
     assert cache.next_positions(1).tolist() == [2.5]
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        torch.tensor([255], dtype=torch.uint8),
+        torch.tensor([127], dtype=torch.int8),
+        torch.tensor([2**24], dtype=torch.float32),
+        torch.tensor([2**31 - 1], dtype=torch.int32),
+    ],
+    ids=["uint8", "int8", "float32", "int32"],
+)
+def test_next_positions_do_not_wrap(last):
+    module, cache = layer(), KVCache()
+    module(X[:, :1], positions=last, cache=cache)
+    assert cache.next_positions(3).tolist() == [last.item() + n for n in (1, 2, 3)]
+
+
+def test_joined_positions_lose_nothing():
+    module, cache = layer(), KVCache()
+    module(X[:, :1], positions=torch.tensor([2**24 + 1]), cache=cache)
+    module(X[:, 1:2], positions=torch.tensor([0.5]), cache=cache)
+    module(X[:, 2:3], positions=[2**24 + 0.1], cache=cache)
+    assert cache.positions.tolist() == [2**24 + 1, 0.5, 2**24 + 0.1]
+
+
 def test_gradients_flow_through_the_cache():
     module = layer()
     decode(module, X, [4, 5]).square().sum().backward()
