@@ -51,10 +51,12 @@ def rows(n_heads: int, **sizes: Any) -> dict[str, dict[str, Any]]:
 
 
 TRIALS = {
-    "distance recall": Trial(DistanceRecall(), TrainConfig(400, 32, 1e-2), rows(4)),
-    "ordered pair": Trial(OrderedPair(), TrainConfig(200, 32, 1e-2), rows(2)),
-    "edge": Trial(Filter.edge(), TrainConfig(300, 32, 1e-2), rows(2, d_head=8)),
-    "4 orthogonal taps": Trial(Filter.orthogonal(), TrainConfig(400, 32, 3e-3), rows(4)),
+    "distance recall": Trial(DistanceRecall(), TrainConfig(300, 32, 1e-2), rows(4)),
+    "ordered pair": Trial(OrderedPair(), TrainConfig(150, 32, 1e-2), rows(2, bias_std=1.0)),
+    "edge": Trial(Filter.edge(), TrainConfig(200, 32, 1e-2), rows(2, bias_std=1.0, d_head=8)),
+    "4 orthogonal taps": Trial(
+        Filter.orthogonal(), TrainConfig(300, 32, 3e-3), rows(4, bias_std=1.0)
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import gelu, one_hot
 
-from rove_lab.arguments import check_flag, check_size
+from rove_lab.arguments import check_flag, check_number, check_size
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.self_attention import RotarySelfAttention
 
@@ -28,11 +28,13 @@ class MessengerConfig:
         d_mlp: Width of the MLP after each attention; 0 for none.
         residual: Whether attention adds to its input; without, all that is read is the message.
         base: Of the rotary frequencies.
+        bias_std: Spread of the read-in's initial bias. At 1 a query sees positions as strongly as
+            symbols, which tasks about places want; at 0 symbols alone.
         rotate_values: ``True`` is RoVE, ``False`` RoPE.
 
     Raises:
         TypeError: If a size is not an integer or a flag not a bool.
-        ValueError: If a size is not positive.
+        ValueError: If a size is not positive, or ``bias_std`` is negative.
 
     Example:
         >>> rope = MessengerConfig(d_in=16, d_out=32, rotate_values=False)
@@ -49,6 +51,7 @@ class MessengerConfig:
     d_mlp: int = 0
     residual: bool = False
     base: float = 100.0
+    bias_std: float = 0.0
     rotate_values: bool = True
 
     def __post_init__(self) -> None:
@@ -56,6 +59,8 @@ class MessengerConfig:
             check_size(name, getattr(self, name))
         if self.d_mlp != 0:
             check_size("d_mlp", self.d_mlp)
+        if check_number("bias_std", self.bias_std) < 0:
+            raise ValueError(f"expected bias_std of 0 or more, got {self.bias_std}.")
         check_flag("residual", self.residual)
         check_flag("rotate_values", self.rotate_values)
         RotaryEmbedding(self.d_head, base=self.base)  # refuses what it cannot rotate
@@ -111,7 +116,7 @@ class Messenger(nn.Module):
             raise TypeError(f"expected a MessengerConfig, got {type(config).__name__}.")
         self.config = config
         c = config
-        self.W_E = nn.Linear(c.d_in, c.d_model)  # its bias lets a query look at positions alone
+        self.W_E = nn.Linear(c.d_in, c.d_model)
         self.W_U = nn.Linear(c.d_model, c.d_out)
         rotary = RotaryEmbedding(c.d_head, base=c.base)
         self.attention = nn.ModuleList(
@@ -123,8 +128,8 @@ class Messenger(nn.Module):
         self.mlp = nn.ModuleList(
             MLP(c.d_model, c.d_mlp) if c.d_mlp else nn.Identity() for _ in range(c.n_layers)
         )
-        for weight in self.W_E.parameters():  # what an input says weighs as much as its place
-            nn.init.normal_(weight)
+        nn.init.normal_(self.W_E.weight)
+        nn.init.normal_(self.W_E.bias, std=c.bias_std)
 
     def forward(self, x: Tensor) -> Tensor:
         """The read-out ``[batch, pos, d_out]``.

@@ -150,7 +150,7 @@ class DistanceRecall(Recall):
 
     n_symbols: int = 16
     n_distances: int = 16
-    n_ctx: int = 32
+    n_ctx: int = 24
     questions: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
