@@ -17,6 +17,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import hypothesis
 import torch
+from built_book import browser, site, visit  # noqa: F401  (fixtures)
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
