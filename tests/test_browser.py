@@ -2,39 +2,21 @@
 
 import io
 import re
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
+from built_book import BOOK, NARROW, ROOT, WIDE, Open
 from PIL import Image, ImageStat
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).resolve().parent.parent
-BOOK = ROOT / "_build" / "html"
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 PAGES = [TOC["root"], *(entry["file"] for part in TOC["parts"] for entry in part["chapters"])]
 CHAPTERS = [page for page in PAGES if (ROOT / f"{page}.ipynb").exists()]
 OTHER_PAGES = ["search", "genindex"]
-WIDE, NARROW = 1280, 390
-LAUNCH = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 # Contrast as WCAG 2 defines it, of each element's own colour on the colour under it.
 CONTRAST = """
@@ -57,78 +39,6 @@ CONTRAST = """
   }));
 }
 """
-
-Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="session")
-def site() -> Iterator[str]:
-    """The address of the built book, served on this machine."""
-    if not (BOOK / "index.html").exists():
-        pytest.fail(f"{BOOK} holds no book; run `make book` first")
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(BOOK)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="session")
-def browser(chromium_path: Path) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=chromium_path, args=LAUNCH)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def visit(browser: Browser, site: str) -> Iterator[Open]:
-    """Open a page of the book; when the test ends, nothing may have gone wrong on it unsaid."""
-    faults: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    def watch(page: Page) -> None:
-        def heard(message: object) -> None:
-            if message.type in {"error", "warning"}:
-                faults.append(f"console {message.type}: {message.text}")
-
-        page.on("console", heard)
-        page.on("pageerror", lambda error: faults.append(f"page error: {error}"))
-        page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
-        page.on(
-            "response", lambda r: r.ok or r.status == 304 or faults.append(f"{r.status} {r.url}")
-        )
-
-    def refuse_the_network(route: object) -> None:
-        parts = urlsplit(route.request.url)
-        if parts.scheme in {"http", "https"} and parts.hostname != "127.0.0.1":
-            faults.append(f"asked the network for {route.request.url}")
-            route.abort()
-        else:
-            route.continue_()
-
-    def open_page(
-        name: str, *, width: int = WIDE, theme: str = "light", base: str = site, **context: object
-    ) -> Page:
-        one = browser.new_context(
-            viewport={"width": width, "height": 844}, color_scheme=theme, **context
-        )
-        contexts.append(one)
-        one.route("**/*", refuse_the_network)
-        page = one.new_page()
-        watch(page)
-        page.goto(f"{base}/{name}.html", wait_until="load")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not faults, "\n".join(faults)
 
 
 def settle(page: Page) -> None:
