@@ -22,7 +22,8 @@ import tyro
 from rove_lab.evaluation import held_out_scores
 from rove_lab.filters import Filter
 from rove_lab.messenger import MessengerConfig
-from rove_lab.records import Record, surroundings, write_record
+from rove_lab.records import Record, write_record
+from rove_lab.surroundings import surroundings
 from rove_lab.tasks import DistanceRecall, OrderedPair, Task
 from rove_lab.training import TrainConfig, train
 

@@ -111,7 +111,8 @@ class LivePlot:
         axes.tick_params(colors=_GREY)
         axes.xaxis.label.set_color(_GREY)
         axes.yaxis.label.set_color(_GREY)
-        axes.legend(frameon=False, labelcolor=_GREY)
+        if self.curves or self.levels:
+            axes.legend(frameon=False, labelcolor=_GREY)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", transparent=True)
         return buffer.getvalue()

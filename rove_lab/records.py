@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import re
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-__all__ = ["Record", "open_record", "read_record", "surroundings", "write_record"]
+__all__ = ["Record", "open_record", "read_record", "write_record"]
 
 _KINDS = ("experiment", "measurement", "checkpoint")
 _LEAST_SEEDS = 3
@@ -86,6 +80,54 @@ class Record:
                 f"{self.commit!r}: git rev-parse HEAD prints it."
             )
 
+    def table(self, *names: str, score: str) -> str:
+        """A table in plain text, each cell "mean [least, most]" over the seeds.
+
+        Args:
+            names: Where in ``values`` it lies; below are columns, rows and scores.
+            score: Which of the scores.
+
+        Returns:
+            One line a row.
+
+        Raises:
+            ValueError: If the record has no such values; says what it has.
+        """
+        columns = self._columns(names, score)
+        rows = list(next(iter(columns.values())))
+        width = max(map(len, rows))
+        lines = [" " * width + "".join(f"{column:>24}" for column in columns)]
+        for row in rows:
+            cells = [column[row] for column in columns.values()]
+            words = [f"{_mean(c):.3f} [{min(c):.3f}, {max(c):.3f}]" for c in cells]
+            lines.append(f"{row:{width}}" + "".join(f"{word:>24}" for word in words))
+        return "\n".join(lines)
+
+    def means(self, *names: str, score: str) -> dict[str, list[float]]:
+        """The means of the same cells: column to one number a row, as ``figures.bars`` takes them.
+
+        Args:
+            names: Where in ``values`` they lie; below are columns, rows and scores.
+            score: Which of the scores.
+
+        Returns:
+            Column to means.
+
+        Raises:
+            ValueError: If the record has no such values; says what it has.
+        """
+        columns = self._columns(names, score)
+        return {name: [_mean(cell) for cell in rows.values()] for name, rows in columns.items()}
+
+    def _columns(self, names: Sequence[str], score: str) -> dict[str, dict[str, list[float]]]:
+        columns: Any = self.values
+        for name in names:
+            columns = _look_up(columns, name)
+        return {
+            column: {row: _look_up(cell, score) for row, cell in rows.items()}
+            for column, rows in columns.items()
+        }
+
     def _check_seeds(self) -> None:
         _expect("seeds", self.seeds, list, "a list")
         for seed in self.seeds:
@@ -99,35 +141,6 @@ class Record:
                 f"expected {least} seeds or more for kind {self.kind!r}, got {len(self.seeds)}: "
                 "repeat it, for one run shows no spread."
             )
-
-
-def surroundings(root: Path | str) -> dict[str, Any]:
-    """The fields of a record that follow from where it is made: versions, device and commit.
-
-    Args:
-        root: The checkout the code runs from.
-
-    Returns:
-        ``versions``, ``device`` and ``commit``, to be passed on to :class:`Record`.
-
-    Raises:
-        ValueError: If ``root`` is no git checkout.
-
-    Example:
-        >>> sorted(surroundings(Path(__file__).parent))
-        ['commit', 'device', 'versions']
-    """
-    versions = {"python": platform.python_version()}
-    for package in ("torch", "accelerate", "rove-lab"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    if torch.cuda.is_available():
-        device = torch.cuda.get_device_name()
-    else:
-        device = f"{platform.machine()} CPU, {torch.get_num_threads()} threads a process"
-    return {"versions": versions, "device": device, "commit": _commit(Path(root))}
 
 
 def write_record(record: Record, folder: Path | str) -> Path:
@@ -217,6 +230,16 @@ def open_record(slug: str) -> Record:
     return read_record(found[slug])
 
 
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def _look_up(values: Any, name: str) -> Any:
+    if name not in values:
+        raise ValueError(f"expected a name among {', '.join(values)}, got {name!r}.")
+    return values[name]
+
+
 def _expect(name: str, value: object, kind: type, words: str) -> None:
     if not isinstance(value, kind):
         raise TypeError(f"expected {name} to be {words}, got {value!r}.")
@@ -240,23 +263,3 @@ def _check_values(values: object, n_seeds: int, name: str) -> None:
                 raise TypeError(f"expected numbers in {name}, got {number!r}.")
             if not math.isfinite(number):
                 raise ValueError(f"expected finite numbers in {name}, got {number}.")
-
-
-def _commit(root: Path) -> str:
-    def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
-    try:
-        top = Path(git("rev-parse", "--show-toplevel"))
-        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        loaded = [str(Path(file).resolve()) for file in files if file]
-        ours = [file for file in loaded if Path(file).is_relative_to(top)]
-        changed = git("status", "--porcelain", "--", *ours)  # of the code that runs, no more
-        return git("rev-parse", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise ValueError(
-            f"expected a git checkout at {root}, got none: run from a clone of the repository."
-        ) from error

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from string import ascii_lowercase, ascii_uppercase
 from typing import Protocol
 
 import torch
@@ -168,6 +169,11 @@ class DistanceRecall(Recall):
     def d_in(self) -> int:
         """Small letters, capitals and the question mark."""
         return 2 * self.n_symbols + 1
+
+    def spell(self, tokens: Tensor) -> str:
+        """A sequence ``[pos]`` in letters, for up to 26 symbols: ``"b a D c ?"``."""
+        letters = ascii_lowercase[: self.n_symbols] + ascii_uppercase[: self.n_symbols] + "?"
+        return " ".join(letters[token] for token in tokens.tolist())
 
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens ``[batch, n_ctx]`` and answers ``[batch, n_ctx, 2]``, asked at the end only."""

@@ -22,6 +22,7 @@ from rove_lab import (
     rove_attention,
     rove_mixer,
 )
+from rove_lab.filters import Filter
 from rove_lab.kernels import quarter_turn
 
 BOOK = Path(__file__).parents[1] / "book"
@@ -256,3 +257,51 @@ def test_eq_convolution(layout):
             y[i] += weight[j - i + N - 1] * (layout.matrix(j - i) @ W_V[0].T @ x[j])
     torch.testing.assert_close(BlockToeplitzMixer(weight[:, None, None] * psi) @ x, y)
     torch.testing.assert_close(rove_mixer(A, W_V[0], rotary) @ x, y)
+
+
+@each_layout
+def test_eq_message(layout):
+    _, q, k, v, _ = head(layout)
+    rotary = layout.build(RotaryEmbedding)
+    for i in range(N):
+        for j in range(i + 1):
+            only = torch.zeros(N, N, dtype=torch.bool)  # every query attends to one key
+            only[:, 0], only[i] = True, torch.arange(N) == j
+            rope = rope_attention(q, k, v, rotary, attn_mask=only)[0, i]
+            rove = rove_attention(q, k, v, rotary, attn_mask=only)[0, i]
+            torch.testing.assert_close(rope, v[0, j])
+            torch.testing.assert_close(rove, layout.matrix(j - i) @ v[0, j])
+
+
+@each_layout
+def test_eq_taps(layout):
+    """A head with a position-only pattern, applied to one impulse a channel."""
+    K, W_V, W_O = 3, normal(D_MODEL, layout.d_head), normal(layout.d_head, D_MODEL, seed=1)
+    a = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    A = sum(a[k] * torch.ones(N - k, dtype=torch.float64).diag(-k) for k in range(K))
+    at = layout.build(RotaryEmbedding)(torch.arange(N))
+    for c, impulse in enumerate(torch.eye(D_MODEL, dtype=torch.float64)):
+        x = torch.zeros(N, D_MODEL, dtype=torch.float64)
+        x[1] = impulse
+        v = (x @ W_V)[None]
+        rope, rove = (A @ v)[0] @ W_O, at.undo(A @ at.apply(v))[0] @ W_O
+        for k in range(K):
+            torch.testing.assert_close(rope[1 + k], (a[k] * W_O.mT @ W_V.mT)[:, c])
+            H = a[k] * W_O.mT @ layout.matrix(-k) @ W_V.mT
+            torch.testing.assert_close(rove[1 + k], H[:, c])
+
+
+def test_prop_head_per_tap():
+    """No sum of h rank-one tap matrices comes nearer than the bound; orthogonal taps reach it."""
+    task = Filter.orthogonal(4, 3)
+    total = task.taps.square().sum()
+    for h in range(1, 5):
+        for seed in range(20):
+            a, M = normal(4, h, seed=seed).abs(), normal(h, 9, seed=100 + seed)
+            M = torch.linalg.lstsq(a, task.taps.flatten(1)).solution if seed % 2 else M
+            error = (task.taps.flatten(1) - a @ M).square().sum() / total
+            assert error >= 1 - h / 4 - 1e-12
+        own = torch.eye(4, dtype=torch.float64)[:, :h]  # each head takes a tap
+        error = (task.taps.flatten(1) - own @ task.taps.flatten(1)[:h]).square().sum() / total
+        assert task.blind_error(h) == pytest.approx(1 - h / 4, abs=1e-9)
+        assert error.item() == pytest.approx(1 - h / 4)

@@ -32,6 +32,14 @@ def test_the_answers_are_the_capital_and_its_distance(task):
         assert (answer[:-1] == -100).all()
 
 
+def test_a_sequence_can_be_spelt():
+    assert DistanceRecall(3, 2, 4).spell(torch.tensor([2, 0, 4, 6])) == "c a B ?"
+    tokens, answers = first(DistanceRecall())
+    spelt = DistanceRecall().spell(tokens[0]).split()
+    letter, back = answers[0, -1].tolist()
+    assert spelt[-2 - back] == "ABCDEFGHIJKLMNOP"[letter]
+
+
 @pytest.mark.parametrize("task", [OrderedPair(), OrderedPair(5, 7)], ids=repr)
 def test_the_answers_are_the_last_two_symbols_in_order(task):
     tokens, answers = first(task)
