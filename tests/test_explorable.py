@@ -455,7 +455,7 @@ def test_letters_and_lines_can_be_told_from_the_page(visit: Open, theme: str) ->
         return set(page.locator(selector).evaluate_all(script, name))
 
     letters = colours(".rove-explorable svg text:not(.ex-query text)", "fill")
-    words = colours(".rove-explorable :is(small, dt, dd, output, b, p, legend)", "color")
+    words = colours(".rove-explorable :is(small, dt, dd, span, b, p, legend)", "color")
     lines = colours(".ex-curve, .ex-arrow, .ex-link, .ex-winding", "stroke")
     assert len(words) > 3
     assert len(lines) == 3

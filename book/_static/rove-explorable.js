@@ -84,9 +84,10 @@
     return made;
   };
 
-  const options = (values, chosen) =>
-    values.map((value) => `<option value="${value}"${value === chosen ? " selected" : ""}>` +
-      `${value.toLocaleString("en").replace(/,/g, " ")}</option>`).join("");
+  const select = (name, values) => `<select name="${name}" autocomplete="off">${values.map((value) =>
+    `<option value="${value}"${value === start[name] ? " selected" : ""}>` +
+    `${value.toLocaleString("en").replace(/,/g, " ")}</option>`,
+  ).join("")}</select>`;
   const STAGES = [["sent", "key’s frame"], ["on the way", "common frame"], ["read", "query’s frame"]];
   const SYMBOLS = {
     rope: ["<i>v</i>", "<i>v</i>", "<i>v</i>"],
@@ -94,12 +95,12 @@
   };
   const dials = (method, name) => `<b class="ex-${method}">${name}</b>` + SYMBOLS[method].map((symbol, stage) =>
     `<div class="ex-figure"><svg viewBox="-60 -60 120 120" role="img" data-dial="${method}-${stage}"></svg>
-      <p class="ex-caption">${symbol}<output data-number="${method}-${stage}"></output></p></div>`).join("");
+      <p class="ex-caption">${symbol}<span data-number="${method}-${stage}"></span></p></div>`).join("");
 
   const SKELETON = `
     <div class="ex-choices">
-      <label>base <select name="base" autocomplete="off">${options([10, 100, 1000, 10000, 500000], start.base)}</select></label>
-      <label>d_head <select name="dHead" autocomplete="off">${options([4, 8, 16, 32], start.dHead)}</select></label>
+      <label>base ${select("base", [10, 100, 1000, 10000, 500000])}</label>
+      <label>d_head ${select("dHead", [4, 8, 16, 32])}</label>
       <label>pairs of channels <select name="interleaved" autocomplete="off">
         <option value="" selected>halves</option><option value="true">interleaved</option></select></label>
     </div>
@@ -111,21 +112,22 @@
       </div>
     </div>
     <dl class="ex-numbers simple">
-      <div><dt>offset <i>δ = j − i</i></dt><dd><output data-number="offset"></output></dd>
+      <div><dt>offset <i>δ = j − i</i></dt><dd><span data-number="offset"></span></dd>
         <dd><small data-note="mask"></small></dd></div>
-      <div><dt>score <i>q · k</i></dt><dd><output data-number="score"></output></dd>
+      <div><dt>score <i>q · R<sub>δ</sub> k</i> / √<i>d</i></dt><dd><span data-number="score"></span></dd>
         <dd><small>RoPE and RoVE</small></dd></div>
-      <div><dt>angle <i>δω</i></dt><dd><output data-number="angle"></output> rad</dd>
-        <dd><small>plane <output data-number="plane"></output>: <output data-number="turn"></output></small></dd></div>
+      <div><dt>angle <i>δω</i></dt><dd><span data-number="angle"></span> rad</dd>
+        <dd><small>plane <span data-number="plane"></span>: <span data-number="turn"></span></small></dd></div>
       <div><dt>cosine with <i>v</i></dt>
-        <dd><output class="ex-rope" data-number="likeness-rope"></output>
-          <output class="ex-rove" data-number="likeness-rove"></output></dd>
+        <dd><span class="ex-rope" data-number="likeness-rope"></span>
+          <span class="ex-rove" data-number="likeness-rove"></span></dd>
         <dd><small>message: RoPE, RoVE</small></dd></div>
     </dl>
     <div class="ex-sides"><div class="ex-curves">
-      <div class="ex-figure"><p class="ex-caption">Score at every offset</p><svg role="img" data-chart="score"></svg></div>
-      <div class="ex-figure"><p class="ex-caption">Cosine of message and <i>v</i>: <b class="ex-rope">RoPE</b>, <b class="ex-rove">RoVE</b></p>
-        <svg role="img" data-chart="message"></svg></div>
+      <div class="ex-figure"><p class="ex-caption">Score at every offset</p>
+        <svg role="img" data-chart="score"></svg></div>
+      <div class="ex-figure"><p class="ex-caption">Cosine of message and <i>v</i>: <b class="ex-rope">RoPE</b>,
+        <b class="ex-rove">RoVE</b></p><svg role="img" data-chart="message"></svg></div>
     </div>
     <div class="ex-dials"><span></span>
       ${STAGES.map(([name, frame]) => `<p>${name}<small>${frame}</small></p>`).join("")}
@@ -133,7 +135,7 @@
     </div></div>
     <fieldset class="ex-planes">
       <legend>All planes and their channels, as the query reads them. Choose the one shown above; untick those that
-        shall not turn.</legend>
+        should not turn.</legend>
       <div class="ex-strip"></div>
       <div class="ex-buttons"><button type="button" data-keep="all">all turn</button>
         <button type="button" data-keep="none">none turns</button> <small data-note="planes"></small></div>
