@@ -1,6 +1,7 @@
 """The choice of a browser: skipped with one line where there is none, insisted on in CI."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import find_browser
 
-CONFTEST = Path(__file__).with_name("conftest.py")
+CONFTEST = [Path(__file__).with_name(name) for name in ("conftest.py", "built_book.py")]
 
 
 def browser(folder: Path, name: str) -> Path:
@@ -41,7 +42,8 @@ def test_a_chosen_browser_goes_first_and_must_exist(tmp_path, monkeypatch):
 
 def run_without_a_browser(folder: Path, **environment: str) -> str:
     """What pytest prints about two tests that want a browser where there is none."""
-    (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
+    for file in CONFTEST:
+        shutil.copy(file, folder)
     (folder / "test_page.py").write_text(
         "def test_one(chromium_path): pass\n\n\ndef test_two(chromium_path): pass\n"
     )
