@@ -66,9 +66,8 @@ class ProgressLine:
         words = (
             f"step {at.step} of {at.steps}: loss {losses}; {at.steps_per_s:.0f} steps/s, {ending}"
         )
-        print(f"\r{words}" if self.terminal else words, end="", flush=True)
-        if finished or not self.terminal:
-            print(flush=True)
+        end = "" if self.terminal and not finished else "\n"
+        print(f"\r{words}" if self.terminal else words, end=end, flush=True)
 
     def end(self, words: str) -> None:
         """Close the line with other words."""

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -143,6 +145,17 @@ def test_what_json_cannot_hold_is_refused(tmp_path):
 def test_a_record_that_is_not_there_names_those_that_are():
     with pytest.raises(ValueError, match=r"expected a record among \[.*'messenger'.*got 'none'"):
         open_record("none")
+
+
+def test_a_wheel_holds_every_record_that_a_chapter_or_the_package_opens():
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.glob("book/*.ipynb")]
+    texts += [path.read_text(encoding="utf-8") for path in ROOT.glob("rove_lab/*.py")]
+    opened = {slug for text in texts for slug in re.findall(r'open_record\(\\?"([\w-]+)', text)}
+    assert opened
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    held = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    files = [f"results/{slug}/record.json" for slug in opened]
+    assert {file: held.get(file) for file in files} == {file: f"rove_lab/{file}" for file in files}
 
 
 def test_an_installed_package_brings_its_records(tmp_path, monkeypatch):
