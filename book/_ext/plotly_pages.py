@@ -7,6 +7,7 @@ plotly.js that `offline_pages` puts beside the pages.
 from __future__ import annotations
 
 import base64
+import copy
 import html
 import json
 from itertools import chain
@@ -45,7 +46,8 @@ class PlotlyRenderer:
 
 def figure_html(figure: dict[str, Any]) -> str:
     """The HTML of a figure, described in words by its layout's `meta.alt`."""
-    layout = dict(figure["layout"])
+    figure = copy.deepcopy(figure)  # the notebook's own output stays as it is
+    layout = figure["layout"]
     layout.pop("template", None)  # the page has its own, light and dark
     meta = layout.get("meta") or {}
     if not meta.get("alt"):
