@@ -112,7 +112,13 @@ def _pointers(steps: Tensor, tails: Tensor, style: dict[str, Any]) -> Trace:
 
 def _trail(steps: Tensor, tails: Tensor, first: int, style: dict[str, Any]) -> Trace:
     """Where the tips have been between the stop shown first and each stop."""
-    faint = {"opacity": 0.4, "showlegend": False, "hoverinfo": "skip", "marker": {"size": 5}}
+    faint = {
+        "opacity": 0.4,
+        "line": style["line"] | {"width": 1.5},
+        "marker": {"size": 5},
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
     walked = [steps[min(first, stop) : max(first, stop) + 1] for stop in range(len(steps))]
     tips = [_path(points.transpose(0, 1) + tails[:, None]) for points in walked]
     return Trace(go.Scatter, style | faint, tips)

@@ -85,7 +85,7 @@ class LinearScaling:
 
     @property
     def mscale(self) -> float:
-        """Always 1: interpolation leaves the logits alone."""
+        """Always 1, since interpolation leaves the logits alone."""
         return 1.0
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
@@ -119,7 +119,7 @@ class NTKScaling:
 
     @property
     def mscale(self) -> float:
-        """Always 1: a change of base leaves the logits alone."""
+        """Always 1, since a change of base leaves the logits alone."""
         return 1.0
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
@@ -282,7 +282,7 @@ class Llama3Scaling:
 
     @property
     def mscale(self) -> float:
-        """Always 1: the ramp leaves the logits alone."""
+        """Always 1, since the ramp leaves the logits alone."""
         return 1.0
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:

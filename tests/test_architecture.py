@@ -129,6 +129,10 @@ def test_a_file_holds_one_idea(folder: str) -> None:
     assert {name: length for name, length in lengths.items() if length > 320} == {}
 
 
+def test_every_module_has_its_test_file() -> None:
+    assert [name for name in MODULES if not (ROOT / "tests" / f"test_{name}.py").exists()] == []
+
+
 def test_no_module_is_a_drawer_of_odds_and_ends() -> None:
     drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert [path for path in project_files() if path.stem.lower().strip("_") in drawers] == []

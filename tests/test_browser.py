@@ -89,14 +89,27 @@ def test_a_page_is_quiet_whole_and_fits_its_window(visit: Open, name: str, theme
         assert len(figure.get_attribute("aria-label")) > 20
         assert figure.locator(".main-svg").first.is_visible()
 
-    # One search box wide, one search button narrow; nothing to scroll sideways.
+    # One search box wide, one search button narrow; nothing cut, nothing to scroll sideways.
     for width in [WIDE, NARROW]:
         page.set_viewport_size({"width": width, "height": 844})
-        page.wait_for_timeout(300)
+        page.wait_for_function(
+            """() => [...document.querySelectorAll(".rove-plot")].every((figure) =>
+              figure.querySelector(".main-svg").clientWidth <= figure.clientWidth)"""
+        )
         beyond = page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         assert beyond <= 0, f"{beyond} px wider than a window of {width} px"
+        cut = page.locator(".rove-canvas").evaluate_all(
+            """(canvases) => canvases.flatMap((canvas) => {
+              const { left, right } = canvas.getBoundingClientRect();
+              return [...canvas.querySelectorAll("text")]
+                .map((text) => [text.textContent, text.getBoundingClientRect()])
+                .filter(([, at]) => at.width && (at.left < left - 1 || at.right > right + 1))
+                .map(([words]) => words);
+            })"""
+        )
+        assert not cut, f"labels cut at a width of {width} px: {cut}"
         searches = page.locator(".search-button, .search-button-field").locator("visible=true")
         assert searches.count() == 1
 
@@ -223,10 +236,10 @@ def test_figures_can_be_read_in_both_themes(visit: Open, name: str) -> None:
 def test_a_finger_on_a_figure_scrolls_the_page(visit: Open) -> None:
     page = visit(CHAPTERS[0], width=NARROW, has_touch=True, is_mobile=True)
     settle(page)
-    canvas = page.locator(".rove-canvas").first
-    canvas.scroll_into_view_if_needed()
-    box, before = canvas.bounding_box(), page.evaluate("scrollY")
-    x, y = box["x"] + box["width"] / 2, box["y"] + min(box["height"], 300) - 20
+    plot = page.locator(".rove-canvas .nsewdrag").last
+    plot.evaluate("plot => plot.scrollIntoView({ block: 'center' })")
+    box, before = plot.bounding_box(), page.evaluate("scrollY")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     finger = page.context.new_cdp_session(page)
     for kind, points in [
         ("touchStart", [{"x": x, "y": y}]),

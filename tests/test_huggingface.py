@@ -178,6 +178,10 @@ class Hub(BaseHTTPRequestHandler):
 
     def answer(self, body, status=200, headers=()):
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        with contextlib.suppress(ConnectionError):  # a client that has waited long enough is gone
+            self.send(body, status, headers)
+
+    def send(self, body, status, headers):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", f'"{Path(self.path).name}"')

@@ -193,7 +193,7 @@ def test_a_gibibyte_is_filled_four_times_faster_than_block_by_block(build):
     threads = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     try:
-        assert speed_up(build(256, 256, 64), rounds=3, clock=time.perf_counter) >= 4
+        assert speed_up(build(256, 256, 64), rounds=2, clock=time.perf_counter) >= 4
     finally:
         torch.set_num_threads(threads)
 

@@ -43,6 +43,7 @@ def test_the_build_keeps_one_cache_and_tells_kernels_where_they_are(
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setenv("ROVE_BOOK_BUILD", "")
     monkeypatch.setenv("PLOTLY_RENDERER", "browser")
+    monkeypatch.setenv("IPYTHONDIR", "the reader's")
     monkeypatch.setattr(sys, "path", [*sys.path])
     old = project / "_build" / ".jupyter_cache" / "0123456789ab"
     old.mkdir(parents=True)
@@ -57,3 +58,5 @@ def test_the_build_keeps_one_cache_and_tells_kernels_where_they_are(
     assert environment["PLOTLY_RENDERER"] == "plotly_mimetype"
     assert environment["PYTHONPATH"].split(notebook_cache.os.pathsep) == [str(project), "elsewhere"]
     assert sys.path[0] == str(project)
+    profile = Path(environment["IPYTHONDIR"]) / "profile_default"
+    assert [path.name for path in profile.iterdir()] == ["ipython_kernel_config.py"]

@@ -19,7 +19,9 @@ AXES = {"x_axis": "column", "y_axis": "row"}
 
 
 def page_of(figure) -> tuple[str, dict]:
-    html = plotly_pages.figure_html(json.loads(figure.to_json()))
+    given = json.loads(figure.to_json())
+    html = plotly_pages.figure_html(given)
+    assert given == json.loads(figure.to_json()), "a notebook's output is not ours to change"
     return html, json.loads(re.search(r'<script type="application/json">(.*?)</script>', html)[1])
 
 

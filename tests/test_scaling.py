@@ -185,6 +185,12 @@ def test_fault_15_swapped_betas_are_refused():
         YarnScaling(4.0, 1024, beta_fast=1.0, beta_slow=32.0)
 
 
+def test_yarn_refuses_a_window_in_which_no_plane_turns_beta_slow_times():
+    with pytest.raises(ValueError, match=r"above 2 pi beta_slow, got 6 and .*Lower beta_slow"):
+        YarnScaling(4.0, 6)
+    YarnScaling(4.0, 7)  # 7 > 2 pi: the fastest plane turns once
+
+
 @pytest.mark.parametrize("name", ["low_freq_factor", "high_freq_factor", "original_n_ctx"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "8"])
 def test_llama3_numbers_must_be_positive(name, value):

@@ -1,6 +1,6 @@
-"""Sphinx extension: notebooks run again when the code they import has changed.
+"""Sphinx extension: notebooks run alike everywhere, and again when what they import has changed.
 
-myst-nb's cache looks at a notebook's own cells. Here the cache lies in a folder named after a hash of
+myst-nb's cache looks at a notebook's own cells. Here it lies in a folder named after a hash of
 rove_lab and of the pinned requirements, so that a change in either starts an empty one.
 """
 
@@ -24,6 +24,15 @@ def fingerprint(root: Path) -> str:
     return digest.hexdigest()[:12]
 
 
+def plain_ipython(folder: Path) -> Path:
+    """An IPython of the book's own: no start-up files of the reader's, no chatter of kernels."""
+    profile = folder / "profile_default"
+    profile.mkdir(parents=True, exist_ok=True)
+    # Errors only: by default each kernel warns that it listens to this machine unencrypted.
+    (profile / "ipython_kernel_config.py").write_text("get_config().IPKernelApp.log_level = 40\n")
+    return folder
+
+
 def prepare(app: Any, config: Any) -> None:
     """Choose the cache and the surroundings of the notebooks' kernels, which inherit ours."""
     root = Path(app.srcdir)
@@ -36,6 +45,7 @@ def prepare(app: Any, config: Any) -> None:
     config.nb_execution_cache_path = str(chosen)
     os.environ["ROVE_BOOK_BUILD"] = "1"  # rove_lab.notebook.where() reads it
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
+    os.environ["IPYTHONDIR"] = str(plain_ipython(Path(app.outdir).parent / ".ipython"))
     # The code of this checkout, installed or not: for the kernels, and for autodoc in this process.
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *filter(None, inherited)])

@@ -1,12 +1,13 @@
 """Sphinx extension: plotly figures that play in a page without a kernel and without a network.
 
-A figure becomes inert JSON inside the page; `_static/rove-plot.js` draws it when it comes near, with
-the one copy of plotly.js that `offline_pages` puts beside the pages.
+A figure becomes inert JSON inside the page; `_static/rove-plot.js` draws it with the one copy of
+plotly.js that `offline_pages` puts beside the pages.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
 import html
 import json
 from itertools import chain
@@ -31,6 +32,7 @@ class PlotlyRenderer:
     def handle_mime(
         renderer: render.NbElementRenderer, data: render.MimeData, inline: bool
     ) -> list[nodes.Element] | None:
+        """Return the figure's node, or None for what others render."""
         if inline or data.mime_type != PLOTLY:
             return None
         return [
@@ -44,7 +46,8 @@ class PlotlyRenderer:
 
 def figure_html(figure: dict[str, Any]) -> str:
     """The HTML of a figure, described in words by its layout's `meta.alt`."""
-    layout = dict(figure["layout"])
+    figure = copy.deepcopy(figure)  # the notebook's own output stays as it is
+    layout = figure["layout"]
     layout.pop("template", None)  # the page has its own, light and dark
     meta = layout.get("meta") or {}
     if not meta.get("alt"):
@@ -68,7 +71,7 @@ def figure_html(figure: dict[str, Any]) -> str:
 
 
 def pack(heatmaps: list[dict[str, Any]]) -> float | None:
-    """Replace many heatmaps' rows by 8-bit codes in base64; return what one code step stands for."""
+    """Replace many heatmaps' rows by 8-bit codes in base64; return what one step stands for."""
     shown = [trace for trace in heatmaps if isinstance(trace.get("z"), list)]
     values = [v for trace in shown for row in trace["z"] for v in row if v is not None]
     if len(values) <= PACK_ABOVE:

@@ -191,14 +191,18 @@
       let due = false;
       let width = box.clientWidth;
       const config = { displayModeBar: false, scrollZoom: false, doubleClick: false };
-      const render = () => Plotly.react(plot, at(spec, stop), fit(spec.layout, width), config);
+      const render = (how) => how(plot, at(spec, stop), fit(spec.layout, width), config);
       box.append(plot);
-      await render();
+      await render(Plotly.newPlot);
       box.style.minHeight = "";
+      let resizing;
       new ResizeObserver(() => {
-        if (box.clientWidth === width || !box.clientWidth) return;
-        width = box.clientWidth;
-        render();
+        clearTimeout(resizing);
+        resizing = setTimeout(() => {
+          if (box.clientWidth === width || !box.clientWidth) return;
+          width = box.clientWidth;
+          render(Plotly.newPlot); // `react` would keep margins and colour bars of the old width
+        }, 100);
       }).observe(box);
       if (spec.frames?.length) {
         box.append(controls(spec, (next) => {
@@ -208,11 +212,11 @@
           due = true;
           requestAnimationFrame(() => {
             due = false;
-            render();
+            render(Plotly.react);
           });
         }));
       }
-      box.addEventListener("rove-redraw", render);
+      box.addEventListener("rove-redraw", () => render(Plotly.react));
       box.dataset.state = "drawn";
     } catch (error) {
       box.dataset.state = "failed";
