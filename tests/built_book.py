@@ -60,13 +60,18 @@ def visit(browser: Browser, site: str) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
 
     def watch(page: Page) -> None:
+        def failed(request: object) -> None:
+            # A page that is left takes back what it had still asked for: no fault of the page.
+            if request.failure != "net::ERR_ABORTED":
+                faults.append(f"failed: {request.url} ({request.failure})")
+
         def heard(message: object) -> None:
             if message.type in {"error", "warning"}:
                 faults.append(f"console {message.type}: {message.text}")
 
         page.on("console", heard)
         page.on("pageerror", lambda error: faults.append(f"page error: {error}"))
-        page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
+        page.on("requestfailed", failed)
         page.on(
             "response", lambda r: r.ok or r.status == 304 or faults.append(f"{r.status} {r.url}")
         )
