@@ -152,7 +152,7 @@ def check_values(W_V: Tensor, rotary: RotaryEmbedding) -> None:
     """
     check_floating("W_V", W_V)
     check_rotary(rotary)
-    if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head:
+    if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head or W_V.shape[-2] == 0:
         raise ValueError(
             f"expected W_V [heads, d_model, d_head={rotary.d_head}], got {list(W_V.shape)}: a "
             "torch Linear's weight is its transpose; a single head needs W_V[None]."
