@@ -107,8 +107,8 @@ def channel_frequencies(rotary: RotaryEmbedding) -> Tensor:
 def quarter_turn(x: Tensor, rotary: RotaryEmbedding) -> Tensor:
     r"""Every plane turned by 90 degrees and the unrotated channels at 0, :math:`\sum_m J_m x`.
 
-    With :math:`P_m` the projection on plane m and :math:`P_0` that on the unrotated channels,
-    :math:`R_\delta = P_0 + \sum_m \cos(\delta\omega_m) P_m + \sin(\delta\omega_m) J_m`.
+    With :math:`P_m` the projection on plane m and :math:`P_{rest}` that on the unrotated channels,
+    :math:`R_\delta = P_{rest} + \sum_m \cos(\delta\omega_m) P_m + \sin(\delta\omega_m) J_m`.
 
     Args:
         x: ``[..., d_head]``.
