@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 from typing import Any
 
 from torch import Tensor
 
-__all__ = ["check_flag", "check_floating", "check_number", "check_size"]
+__all__ = ["check_flag", "check_floating", "check_index", "check_number", "check_size"]
 
 
 def check_size(name: str, value: Any) -> int:
@@ -29,15 +30,35 @@ def check_size(name: str, value: Any) -> int:
         >>> check_size("d_head", 64)
         64
     """
-    try:
-        size = operator.index(value)
-    except TypeError:
-        size = None
-    if size is None or isinstance(value, bool):
-        raise TypeError(f"expected {name} to be an integer, got {value!r}: pass a plain int.")
-    if size < 1:
+    if (size := check_index(name, value)) < 1:
         raise ValueError(f"expected {name} to be positive, got {size}: pass 1 or more.")
     return size
+
+
+def check_index(name: str, value: Any) -> int:
+    """An integer, of any kind that counts as one.
+
+    Args:
+        name: What the caller calls it.
+        value: What was given.
+
+    Returns:
+        The integer.
+
+    Raises:
+        TypeError: If it is not an integer.
+
+    Example:
+        >>> check_index("layer", 3)
+        3
+    """
+    try:
+        index = operator.index(value)
+    except TypeError:
+        index = None
+    if index is None or isinstance(value, bool):
+        raise TypeError(f"expected {name} to be an integer, got {value!r}: pass a plain int.")
+    return index
 
 
 def check_flag(name: str, value: Any) -> bool:
@@ -80,7 +101,7 @@ def check_number(name: str, value: Any) -> float:
         >>> check_number("base", 10000)
         10000.0
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"expected {name} to be a number, got {value!r}: pass a float.")
     try:
         number = float(value)

@@ -186,11 +186,18 @@ def _parameters(config: Any, layer: int) -> dict[str, Any] | None:
         if kind == "deepseek_v4":
             label = "main" if label == "sliding_attention" else "compress"
         if nested:
-            found = given.get(label, {})  # {} has no base, which is refused below
+            if label not in given:
+                raise ValueError(
+                    f"expected rope_parameters of {kind} for {label!r}, got them for "
+                    f"{sorted(given)}: add the missing set."
+                )
+            found = given[label]
             if found is not None and "truncate" in given:
                 found = {"truncate": given["truncate"], **found}
         elif label == "sliding_attention":  # before transformers 5 a scaling was for full attention
-            found = {"rope_theta": getattr(config, "rope_local_base_freq", None)}
+            # Gemma 3's sliding layers have a base of their own, the others' share the global one
+            local = kind == "gemma3_text"
+            found = {"rope_theta": _read(config, "rope_local_base_freq")} if local else {}
     elif nested:
         raise ValueError(
             f"expected one set of rope_parameters for {kind}, got one for each of {sorted(given)}: "
@@ -212,6 +219,11 @@ def _scaling(config: Any, parameters: dict[str, Any]) -> Scaling | None:
         return parameters[name]
 
     if rope_type == "default":
+        if parameters.get("factor") not in (None, 1):
+            raise ValueError(
+                f"expected a rope_type beside the factor in {parameters}, got none: name the "
+                "scaling, as 'linear'."
+            )
         return None
     if rope_type == "linear":
         return LinearScaling(need("factor"))
@@ -233,7 +245,7 @@ def _scaling(config: Any, parameters: dict[str, Any]) -> Scaling | None:
             original,
             beta_fast=parameters.get("beta_fast") or 32.0,
             beta_slow=parameters.get("beta_slow") or 1.0,
-            truncate=bool(parameters.get("truncate", True)),
+            truncate=True if parameters.get("truncate") is None else parameters["truncate"],
             attention_factor=attention_factor,
         )
     reason = REFUSED_KINDS.get(rope_type, "it is not a kind that rove_lab knows")

@@ -107,8 +107,8 @@ def channel_frequencies(rotary: RotaryEmbedding) -> Tensor:
 def quarter_turn(x: Tensor, rotary: RotaryEmbedding) -> Tensor:
     r"""Every plane turned by 90 degrees and the unrotated channels at 0, :math:`\sum_m J_m x`.
 
-    With :math:`P_m` the projection on plane m and :math:`P_0` that on the unrotated channels,
-    :math:`R_\delta = P_0 + \sum_m \cos(\delta\omega_m) P_m + \sin(\delta\omega_m) J_m`.
+    With :math:`P_m` the projection on plane m and :math:`P_{rest}` that on the unrotated channels,
+    :math:`R_\delta = P_{rest} + \sum_m \cos(\delta\omega_m) P_m + \sin(\delta\omega_m) J_m`.
 
     Args:
         x: ``[..., d_head]``.
@@ -152,7 +152,7 @@ def check_values(W_V: Tensor, rotary: RotaryEmbedding) -> None:
     """
     check_floating("W_V", W_V)
     check_rotary(rotary)
-    if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head:
+    if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head or W_V.shape[-2] == 0:
         raise ValueError(
             f"expected W_V [heads, d_model, d_head={rotary.d_head}], got {list(W_V.shape)}: a "
             "torch Linear's weight is its transpose; a single head needs W_V[None]."

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from rove_lab.arguments import check_floating, check_number
+from rove_lab.arguments import check_floating, check_index, check_number
 
 __all__ = ["Mixer", "kronecker_rank"]
 
@@ -71,9 +71,7 @@ class Mixer(ABC):
             tensor([[1.]])
         """
         for name, index, size in (("i", i, self.q_len), ("j", j, self.k_len)):
-            if not hasattr(index, "__index__"):
-                raise TypeError(f"expected {name} to be an integer, got {index!r}: pass an int.")
-            if not 0 <= index < size:
+            if not 0 <= check_index(name, index) < size:
                 raise ValueError(f"expected 0 <= {name} < {size}, got {index}: count from 0.")
         return self._blocks(self._columns(), i, slice(j, j + 1))[:, 0]
 
@@ -87,6 +85,7 @@ class Mixer(ABC):
             ``[query_pos * d_out, key_pos * d_in]``, acting on ``x`` flattened token by token.
 
         Raises:
+            TypeError: If ``max_bytes`` is not a number.
             ValueError: If the matrix would be larger than ``max_bytes``.
 
         Example:
@@ -95,6 +94,7 @@ class Mixer(ABC):
             tensor([[3., 0.],
                     [0., 3.]])
         """
+        max_bytes = int(check_number("max_bytes", max_bytes))
         size = self.shape[0] * self.shape[1] * self.dtype.itemsize
         if size > max_bytes:
             raise ValueError(

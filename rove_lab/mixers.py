@@ -216,7 +216,8 @@ class RotaryMixer(Mixer):
         if here.is_meta or there.is_meta:
             raise ValueError("expected positions with values, got them on the meta device.")
         # float64 on the CPU, as the rotation itself keeps its angles
-        self.positions, self.key_positions = here.cpu().double(), there.cpu().double()
+        self.positions = here.cpu().to(torch.float64, copy=True)
+        self.key_positions = there.cpu().to(torch.float64, copy=True)
 
     def double(self) -> RotaryMixer:
         """The same mixer with its factors in float64."""

@@ -227,13 +227,16 @@ class RotaryEmbedding:
             ``offsets.shape + [d_head, d_head]``.
 
         Raises:
-            TypeError: If offsets are boolean, complex or half precision.
+            TypeError: If offsets are boolean, complex or half precision, or ``dtype`` is not a
+                floating-point one.
 
         Example:
             >>> RotaryEmbedding(2).matrix(0)
             tensor([[1., 0.],
                     [0., 1.]], dtype=torch.float64)
         """
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"expected a floating-point dtype, got {dtype}: as torch.float32.")
         offsets = as_positions(offsets)
         home = "meta" if offsets.is_meta else "cpu"
         flat = offsets.reshape(-1).to(home)
@@ -275,7 +278,7 @@ def check_rotary(rotary: object) -> None:
 
 def _plane_indices(keep: Sequence[int] | slice | Tensor, n: int) -> list[int]:
     def index(plane: object) -> int:
-        if isinstance(plane, bool):
+        if isinstance(plane, bool) or (isinstance(plane, Tensor) and plane.dtype == torch.bool):
             raise TypeError("a boolean is not an index")
         return operator.index(plane)  # type: ignore[arg-type]
 

@@ -146,6 +146,8 @@ class Rotation:
 
 def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
     """Positions or offsets as a tensor of integers or reals, checked."""
+    if isinstance(positions, (list, tuple)) and any(isinstance(t, Tensor) for t in positions):
+        positions = torch.stack([torch.as_tensor(t) for t in positions])
     if not isinstance(positions, Tensor):
         try:
             given = torch.as_tensor(positions, device="cpu")

@@ -143,8 +143,9 @@ class YarnScaling:
     :math:`\omega'_m = (1-\gamma_m)\,\omega_m/s + \gamma_m\,\omega_m`, where :math:`\gamma` falls
     from 1 for planes that turn more than ``beta_fast`` times within ``original_n_ctx`` tokens to 0
     for those that turn less than ``beta_slow`` times. Logits are multiplied by the square of
-    :math:`m = 0.1\ln s + 1`; a rotation never is. Peng et al. (2023), arXiv:2309.00071,
-    equations 17 to 22, in the form of Hugging Face's ``yarn``.
+    :math:`m = 0.1\ln s + 1`; a rotation never is. The ends of the ramp are clamped as in Hugging
+    Face's ``yarn``, so with a base so small that every plane is fast all are interpolated.
+    Peng et al. (2023), arXiv:2309.00071, equations 17 to 22.
 
     Args:
         factor: The extension :math:`s \ge 1`.

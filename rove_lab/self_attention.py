@@ -16,7 +16,8 @@ class KVCache:
     r"""The rotated keys :math:`R_j k_j` and values :math:`R_j v_j` of one layer, with positions.
 
     Keys and values are rotated once, on entry; decoding rotates the new token only. Positions are
-    kept apart from slots, so that entries may be dropped by slicing all three.
+    kept apart from slots, so that entries may be dropped by slicing all three; a cache that is left
+    empty counts from 0 again.
 
     Attributes:
         k: Rotated keys ``[batch, n_kv_heads, pos, d_head]``, ``None`` while empty.
@@ -49,13 +50,20 @@ class KVCache:
         nothing can fail any more, so that a failed step can simply be tried again.
 
         Raises:
-            ValueError: If shapes, dtype or device are not those of the cache.
+            ValueError: If shapes, dtype or device are not those of the cache, or the cache's own
+                k, v and positions disagree.
         """
         # wide, since a narrow dtype would wrap or round at the next token
         wide = torch.float64 if positions.is_floating_point() else torch.int64
-        positions = positions.cpu().to(wide)
+        positions = positions.cpu().to(wide, copy=True)  # the caller's may change in place
         if self.k is None or self.v is None or self.positions is None:
             return k, v, positions
+        rows, slots = self.positions.shape[:-1], self.positions.shape[-1]
+        if {self.k.shape[-2], self.v.shape[-2]} != {slots} or rows not in ((), (1,), k.shape[:1]):
+            raise ValueError(
+                f"expected the cache's k, v and positions to agree, got {list(self.k.shape)}, "
+                f"{list(self.v.shape)} and {list(self.positions.shape)}: slice all three alike."
+            )
         for name, held, new in (("k", self.k, k), ("v", self.v, v)):
             same = held.shape[:-2] == new.shape[:-2] and held.shape[-1] == new.shape[-1]
             if not same or held.dtype != new.dtype or held.device != new.device:

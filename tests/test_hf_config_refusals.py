@@ -90,7 +90,7 @@ def test_refuses_a_layer_type_without_parameters_or_with_none():
     layers = {"layer_types": ["sliding_attention", "full_attention"]}
     given = {"sliding_attention": {"rope_theta": 1e4}}
     config = llama(model_type="gemma3_text", rope_parameters=given, **layers)
-    with pytest.raises(ValueError, match="got no rope_theta"):
+    with pytest.raises(ValueError, match=r"for 'full_attention', got them for .*add the missing"):
         rotary_arguments(config, 1)
     given["full_attention"] = None
     with pytest.raises(ValueError, match="gemma3_text has no rotation in layer 1"):
@@ -131,3 +131,28 @@ def test_refuses_a_layer_that_is_not_an_integer(layer):
 def test_refuses_what_is_not_a_config(given, fix):
     with pytest.raises(TypeError, match=fix):
         rotary_arguments(given)
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": None}, {"rope_type": "default"}])
+def test_a_factor_without_its_kind_is_refused(kind):
+    config = llama(rope_parameters={"rope_theta": 1e4, "factor": 4.0, **kind})
+    with pytest.raises(ValueError, match="expected a rope_type beside the factor"):
+        rotary_arguments(config)
+
+
+def test_an_old_gemma_without_its_local_base_is_refused():
+    layers = {"layer_types": ["sliding_attention", "full_attention"]}
+    config = llama(model_type="gemma3_text", rope_theta=1e6, **layers)
+    del config.rope_parameters
+    with pytest.raises(ValueError, match="expected rope_local_base_freq"):
+        rotary_arguments(config, 0)
+
+
+def test_truncate_must_be_a_bool():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}
+    yarn["original_max_position_embeddings"] = 64
+    config = llama(rope_parameters=yarn | {"truncate": "false"})
+    with pytest.raises(TypeError, match="truncate to be True or False"):
+        rotary_arguments(config)
+    none = llama(rope_parameters=yarn | {"truncate": None})
+    assert rotary_arguments(none)["scaling"].truncate

@@ -251,3 +251,20 @@ def test_a_cache_of_another_layer_or_batch_is_refused(other, x):
 def test_cache_must_be_a_cache(cache):
     with pytest.raises(TypeError, match=r"cache to be a KVCache, got"):
         layer()(X, cache=cache)
+
+
+def test_positions_changed_in_place_afterwards_leave_the_cache_alone():
+    layer, cache, at = RotarySelfAttention(8, 2), KVCache(), torch.arange(3)
+    layer(torch.zeros(1, 3, 8), positions=at, cache=cache)
+    at += 100
+    assert cache.positions.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("part", ["k", "v", "positions"])
+def test_a_cache_sliced_in_part_is_refused(part):
+    layer, cache = RotarySelfAttention(8, 2), KVCache()
+    layer(torch.zeros(1, 5, 8), cache=cache)
+    held = getattr(cache, part)
+    setattr(cache, part, held[2:] if part == "positions" else held[..., 2:, :])
+    with pytest.raises(ValueError, match=r"k, v and positions to agree, got .*slice all three"):
+        layer(torch.zeros(1, 1, 8), cache=cache)

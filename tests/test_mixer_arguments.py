@@ -158,3 +158,11 @@ class TestFactors:
         """They fill in the queries' too, but the caller never passed those."""
         with pytest.raises(ValueError, match=r"expected key_positions .*4.*got .*5"):
             rove_mixer(self.A, self.W_V, self.rotary, key_positions=torch.arange(5))
+
+
+def test_positions_changed_in_place_afterwards_leave_the_mixer_alone():
+    at = torch.arange(3).double()
+    mixer = rove_mixer(torch.rand(3, 3), torch.rand(4, 2), RotaryEmbedding(2), positions=at)
+    before = mixer.to_dense()
+    at[0] = 100.0
+    assert torch.equal(mixer.to_dense(), before)

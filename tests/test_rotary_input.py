@@ -159,3 +159,19 @@ def test_layout_switches_must_be_bools(name, value):
 def test_everything_but_d_head_is_named():
     with pytest.raises(TypeError, match="positional"):
         RotaryEmbedding(8, 500.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, "float32"])
+def test_a_matrix_is_of_a_floating_dtype(dtype):
+    with pytest.raises(TypeError, match="expected a floating-point dtype"):
+        RotaryEmbedding(4).matrix(1, dtype=dtype)
+
+
+def test_planes_as_a_list_of_truths_in_tensors_are_refused():
+    with pytest.raises(TypeError, match="boolean mask becomes indices"):
+        RotaryEmbedding(4).planes([torch.tensor(True), torch.tensor(False)])
+
+
+def test_positions_in_a_list_of_half_precision_tensors_are_refused():
+    with pytest.raises(TypeError, match="half precision"):
+        RotaryEmbedding(4)([torch.tensor(2049.0, dtype=torch.bfloat16)])
