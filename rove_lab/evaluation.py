@@ -26,7 +26,7 @@ def held_out_scores(model: nn.Module, task: Task, batch_size: int = 1024) -> dic
 
     Example:
         >>> from rove_lab.messenger import MessengerConfig
-        >>> from rove_lab.tasks import Filter
+        >>> from rove_lab.filters import Filter
         >>> held_out_scores(MessengerConfig(1, 1, 8, 1, 4).build(), Filter.edge())
         {'relative error': ...}
     """

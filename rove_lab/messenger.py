@@ -78,6 +78,7 @@ class MLP(nn.Module):
         d_mlp: Hidden width.
 
     Example:
+        >>> import torch
         >>> MLP(8, 32)(torch.zeros(1, 3, 8)).shape
         torch.Size([1, 3, 8])
     """
@@ -105,6 +106,7 @@ class Messenger(nn.Module):
         TypeError: If ``config`` is not a :class:`MessengerConfig`.
 
     Example:
+        >>> import torch
         >>> model = Messenger(MessengerConfig(d_in=16, d_out=32))
         >>> model(torch.tensor([[3, 1, 2]])).shape
         torch.Size([1, 3, 32])

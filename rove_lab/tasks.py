@@ -145,8 +145,8 @@ class DistanceRecall(Recall):
 
     Example:
         >>> tokens, answers = next(DistanceRecall(4, 4, 6).batches(1, seed=0))
-        >>> tokens.tolist(), answers[0, -1].tolist()  # capital 5 (letter 1), 3 back (class 2)
-        ([[1, 3, 5, 0, 3, 8]], [1, 2])
+        >>> tokens.tolist(), answers[0, -1].tolist()  # capital 7 (letter 3), 4 back (class 3)
+        ([[0, 7, 1, 0, 3, 8]], [3, 3])
     """
 
     n_symbols: int = 16

@@ -130,7 +130,7 @@ def train(
 
     Example:
         >>> from rove_lab.messenger import MessengerConfig
-        >>> from rove_lab.tasks import Filter
+        >>> from rove_lab.filters import Filter
         >>> config = TrainConfig(steps=2, batch_size=4)
         >>> run = train(MessengerConfig(1, 1, 8, 1, 4), config, Filter.edge(), progress=False)
     """
@@ -169,7 +169,7 @@ def train_matched(
 
     Example:
         >>> from rove_lab.messenger import MessengerConfig as Config
-        >>> from rove_lab.tasks import Filter
+        >>> from rove_lab.filters import Filter
         >>> arms = {"RoPE": Config(1, 1, 8, rotate_values=False), "RoVE": Config(1, 1, 8)}
         >>> runs = train_matched(arms, TrainConfig(steps=2), Filter.edge(), progress=False)
     """
