@@ -58,8 +58,9 @@ class KVCache:
         positions = positions.cpu().to(wide, copy=True)  # the caller's may change in place
         if self.k is None or self.v is None or self.positions is None:
             return k, v, positions
-        rows, slots = self.positions.shape[:-1], self.positions.shape[-1]
-        if {self.k.shape[-2], self.v.shape[-2]} != {slots} or rows not in ((), (1,), k.shape[:1]):
+        slots = self.positions.shape[-1]
+        paired = self.positions.dim() == 1 or self.positions.shape[0] in (1, k.shape[0])
+        if not (self.k.shape[-2] == self.v.shape[-2] == slots and paired):
             raise ValueError(
                 f"expected the cache's k, v and positions to agree, got {list(self.k.shape)}, "
                 f"{list(self.v.shape)} and {list(self.positions.shape)}: slice all three alike."
