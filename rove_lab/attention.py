@@ -118,8 +118,8 @@ def rove_attention(
     value_here, value_there = here, there
     if value_rotary is not None:
         value_here, value_there = _rotations(q, k, value_rotary, positions, key_positions)
-    _check_value_channels(v, value_here)
     scale = _logit_scale(q, rotary, scale)
+    _check_value_channels(v, value_here)
     v = value_there.apply(v)
     z = attend(here.apply(q), there.apply(k), v, attn_mask, is_causal, scale)
     return value_here.undo(z)

@@ -57,10 +57,9 @@ def positions_of(
                 "meant, pass `positions`."
             )
         here = there if q_len == k_len else there[..., k_len - q_len :]
-    for name, given, length, tokens in (
-        ("key_positions", there, k_len, "keys"),
-        ("positions", here, q_len, "queries"),
-    ):
+    checks = [("key_positions", there, k_len, "keys"), ("positions", here, q_len, "queries")]
+    # first what was given, since the other was made from it
+    for name, given, length, tokens in checks if key_positions is not None else reversed(checks):
         if given.dim() not in (1, 2) or given.shape[-1] != length:
             raise ValueError(
                 f"expected {name} [pos] or [batch, pos] for {length} {tokens}, got shape "
