@@ -8,11 +8,10 @@ listed is refused rather than guessed. Nothing here imports ``transformers``.
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
-from rove_lab.scaling import LinearScaling, Llama3Scaling, Scaling, YarnScaling
+from rove_lab.scaling import LinearScaling, Llama3Scaling, Scaling, YarnScaling, yarn_mscale
 
 __all__ = ["rotary_arguments"]
 
@@ -238,8 +237,7 @@ def _scaling(config: Any, parameters: dict[str, Any]) -> Scaling | None:
         attention_factor = parameters.get("attention_factor")
         mscale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
         if attention_factor is None and mscale and of_all:  # DeepSeek's
-            growth = 0.1 * math.log(max(factor, 1.0))
-            attention_factor = (growth * mscale + 1) / (growth * of_all + 1)
+            attention_factor = yarn_mscale(factor, mscale) / yarn_mscale(factor, of_all)
         return YarnScaling(
             factor,
             original,
