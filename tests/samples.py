@@ -1,5 +1,7 @@
 """Inputs of attention that are random and the same in every run."""
 
+import itertools
+
 import torch
 from references import ReferenceRotary
 
@@ -25,3 +27,16 @@ def as_reference(rotary):
         rotary.plane_channels.tolist(),
         rotary.attention_factor**2,
     )
+
+
+# base, rotary_dim, factor, original_n_ctx, (beta_fast, beta_slow), truncate
+YARN_CASES = list(
+    itertools.product(
+        (10000.0, 150000.0, 1e6),
+        (32, 64, 128),
+        (1.0, 4.0, 40.0),
+        (256, 4096, 32768),
+        ((32.0, 1.0), (16.0, 2.0), (8.0, 0.5), (4.0, 4.0)),
+        (True, False),
+    )
+)

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from samples import YARN_CASES
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.cohere import modeling_cohere as cohere
@@ -13,17 +14,6 @@ from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
 
 from rove_lab import LinearScaling, Llama3Scaling, RotaryEmbedding, YarnScaling, rope_attention
-
-YARN_CASES = list(
-    itertools.product(
-        (10000.0, 150000.0, 1e6),
-        (32, 64, 128),
-        (1.0, 4.0, 40.0),
-        (256, 4096, 32768),
-        ((32.0, 1.0), (16.0, 2.0), (8.0, 0.5), (4.0, 4.0)),
-        (True, False),
-    )
-)
 
 
 def hugging_face(base, d_head, **rope_parameters):

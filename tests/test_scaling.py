@@ -14,6 +14,7 @@ from references import (
     yarn_attention_factor,
     yarn_frequencies,
 )
+from samples import YARN_CASES
 
 from rove_lab import LinearScaling, Llama3Scaling, NTKScaling, RotaryEmbedding, YarnScaling
 
@@ -60,18 +61,6 @@ def test_ntk_keeps_the_fastest_plane_and_divides_the_slowest_by_the_factor():
     plain, ntk = scaled(10000.0, 64), scaled(10000.0, 64, NTKScaling(4.0))
     assert ntk[0] == plain[0]
     assert (plain[-1] / ntk[-1]).item() == pytest.approx(4.0, rel=1e-12)
-
-
-YARN_CASES = list(
-    itertools.product(
-        (10000.0, 150000.0, 1e6),
-        (32, 64, 128),
-        (1.0, 4.0, 40.0),
-        (256, 4096, 32768),
-        ((32.0, 1.0), (16.0, 2.0), (8.0, 0.5), (4.0, 4.0)),
-        (True, False),
-    )
-)
 
 
 @pytest.mark.parametrize("truncate", [True, False])
