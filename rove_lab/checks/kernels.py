@@ -50,7 +50,7 @@ def check_half_way(half_way: object) -> None:
         Not solved yet: at distance 0 nothing has turned yet: look for values below one half.
     """
     with verdict("the fast planes decide when half is gone, and YaRN leaves them as they are."):
-        for base, planes, n in ((1e3, 6, 300), (5e4, 24, 900), (1e6, 40, 2000)):
+        for base, planes, n in ((1e3, 10, 300), (5e4, 24, 900), (1e6, 40, 2000)):
             inv_freq = [base ** (-m / planes) for m in range(planes)]
             right = _first_below(0.5, inv_freq)
             mistakes = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rove_lab.checks.verdict import NotSolved, call, compare, draw, read, verdict
+from rove_lab.checks.verdict import call, compare, draw, read, require, verdict
 from rove_lab.matrix_mixer import kronecker_rank
 from rove_lab.mixers import rove_mixer
 from rove_lab.rotary import RotaryEmbedding
@@ -28,23 +28,23 @@ def check_one_offset(pattern: object) -> None:
         random = draw(601)
         for n in (5, 9):
             A = read(call(pattern, n), [n, n])
-            if bool((A < 0).any()):
-                raise NotSolved("a pattern has no negative entries.")
-            if bool(A.triu(1).any()):
-                raise NotSolved("a query reads the future: rows are queries, columns are keys.")
+            require(not (A < 0).any(), "a pattern has no negative entries.")
+            require(
+                not A.triu(1).any(),
+                "a query reads the future: rows are queries, columns are keys.",
+            )
             readers = int(A.any(-1).sum())
-            if readers < 2:
-                raise NotSolved(f"at least two tokens must read something; here {readers} do.")
+            require(readers > 1, f"at least two tokens must read something; here {readers} do.")
             W_V = torch.randn(4, 4, generator=random, dtype=torch.float64)
             rank = kronecker_rank(rove_mixer(A, W_V, RotaryEmbedding(4, base=20.0)))
-            if rank > 1 and int(A.any(0).sum()) == 1:
-                raise NotSolved(
-                    f"all read one key, each at another offset: with {n} tokens the rank is {rank}."
-                )
-            if rank > 1:
-                raise NotSolved(
-                    f"for {n} tokens the Kronecker rank is {rank}: how many offsets are in it?"
-                )
+            require(
+                rank == 1 or A.any(0).sum() > 1,
+                f"all read one key, each at another offset: with {n} tokens the rank is {rank}.",
+            )
+            require(
+                rank == 1,
+                f"for {n} tokens the Kronecker rank is {rank}: how many offsets are in it?",
+            )
 
 
 def check_terms(terms: object) -> None:

@@ -10,16 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["NotSolved", "call", "compare", "draw", "read", "verdict"]
+__all__ = ["NotSolved", "call", "compare", "draw", "read", "require", "verdict"]
 
 
 class NotSolved(Exception):
-    """The answer is not right yet; the message is the hint that the reader sees.
+    """The answer is not right yet.
+
+    Args:
+        hint: What the reader sees: what is wrong, and where to look.
 
     Example:
         >>> str(NotSolved("the sign is wrong."))
         'the sign is wrong.'
     """
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(hint)
 
 
 @contextmanager
@@ -154,8 +160,25 @@ def compare(
         if off(value)[1]:
             raise NotSolved(hint)
     if got.dim() == 0:
-        raise NotSolved(f"on one of our inputs the answer is {expected:.5g}; yours is {got:.5g}.")
+        raise NotSolved(f"on one of our inputs the answer is {expected:.7g}; yours is {got:.7g}.")
     raise NotSolved(f"on one of our inputs it is off by up to {error:.2g}.")
+
+
+def require(condition: object, hint: str) -> None:
+    """Pass over what is so; say what is wrong where it is not.
+
+    Args:
+        condition: What must be true.
+        hint: What the reader sees if it is not.
+
+    Raises:
+        NotSolved: If the condition is not true.
+
+    Example:
+        >>> require(2 in range(3), "expected one of 3 planes.")
+    """
+    if not condition:
+        raise NotSolved(hint)
 
 
 def draw(seed: int) -> torch.Generator:
