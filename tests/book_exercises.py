@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTERS = sorted((ROOT / "book").glob("[0-9][0-9]_*.ipynb"))
+CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 DIRECTIVE = re.compile(r"^`{3,}\{(exercise|solution-start|solution-end)\} ?(.*)$", re.MULTILINE)
 LABEL = re.compile(r"^:label: (\S+)$", re.MULTILINE)
 

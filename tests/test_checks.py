@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from book_exercises import CHAPTERS, Exercise, names_before_the_exercises, read_chapter, said
+from book_exercises import CHAPTERS, ROOT, Exercise, names_before_the_exercises, read_chapter, said
 from wrong_answers import WRONG
 
 BOOK = {path: read_chapter(path) for path in CHAPTERS}
@@ -55,6 +55,8 @@ def test_every_chapter_has_three_exercises_and_every_exercise_its_mistakes():
     assert len(CHAPTERS) >= 6
     for path, chapter in BOOK.items():
         assert len(chapter.exercises) >= 3, path.name
+    for page in (ROOT / "book").glob("*.md"):  # where no cell runs, no check could
+        assert "{exercise}" not in page.read_text(encoding="utf-8"), page.name
     labels = [exercise.label for exercise in EXERCISES]
     assert sorted(WRONG) == sorted(labels)
     assert all(len(mistakes) >= 2 for mistakes in WRONG.values())
