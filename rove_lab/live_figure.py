@@ -98,9 +98,10 @@ def _widgets(figure: LiveFigure) -> Any:
     ipywidgets.link((play, "value"), (select, "value"))
 
     def draw(stop: int) -> None:
-        with output:
-            output.clear_output(wait=True)  # until the next picture is there: no flicker
-            figure.at(stop).show()
+        # Set as a whole, which leaves no gap to flicker in. Captured by `with output`, it would make
+        # nbclient (nbconvert --execute) answer the kernel while it waits for it, and miss its reply.
+        data = figure.at(stop)._repr_mimebundle_()
+        output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
 
     select.observe(lambda change: draw(change["new"]), names="value")
     draw(slider.active)

@@ -98,7 +98,7 @@ def test_without_a_kernel_behind_the_page_plotly_shows_it(figure, displayed, mon
 @pytest.mark.parametrize("place", ["jupyter", "colab"])
 def test_with_a_kernel_there_is_a_slider_of_widgets(figure, displayed, monkeypatch, place):
     monkeypatch.setattr(live_figure, "where", lambda: place)
-    monkeypatch.setattr(go.Figure, "show", lambda self: None)
+    monkeypatch.setattr("plotly.io.renderers.default", "plotly_mimetype")
     figure._ipython_display_()
     (box,) = displayed
     controls = box.children[1]
@@ -106,8 +106,16 @@ def test_with_a_kernel_there_is_a_slider_of_widgets(figure, displayed, monkeypat
     assert select.description == "offset δ (tokens)"
     assert [label for label, _ in select.options] == ["−2", "−1", "0"]
     assert (select.label, play.value, play.max) == ("0", 2, 2)
+    output = box.children[0]
+
+    def shown():
+        (drawn,) = output.outputs
+        return drawn["data"][PLOTLY]["data"]
+
+    assert shown() == json.loads(figure.at(2).to_json())["data"]
     play.value = 1  # as the button does
     assert select.label == "−1"
+    assert shown() == json.loads(figure.at(1).to_json())["data"]
     select.value = 0
     assert play.value == 0
     # Without its frames or its slider it is a figure like any other.
