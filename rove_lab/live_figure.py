@@ -98,8 +98,8 @@ def _widgets(figure: LiveFigure) -> Any:
     ipywidgets.link((play, "value"), (select, "value"))
 
     def draw(stop: int) -> None:
-        # Set as a whole, which leaves no gap to flicker in. Captured by `with output`, it would make
-        # nbclient (nbconvert --execute) answer the kernel while it waits for it, and miss its reply.
+        # Set as a whole: no gap to flicker in. Captured, by `with output`, it would make nbclient
+        # (nbconvert --execute) answer the kernel while it waits for it, and miss the reply.
         data = figure.at(stop)._repr_mimebundle_()
         output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
 
