@@ -215,6 +215,7 @@ def kernel(
     return outside | {
         "PATH": f"{fresh / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
+        "OMP_NUM_THREADS": "1",  # two of these run at a time, on two cores
         "PIP_CACHE_DIR": pip_cache(),
         "ROVE_LAB_SOURCE": str(wheel),
     }
