@@ -13,6 +13,8 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import cycle
 from pathlib import Path
@@ -155,29 +157,29 @@ def colab_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def plotly_packages(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Path:
-    """One plotly with what it needs, installed by pip into a folder of its own."""
-    folder = tmp_path_factory.mktemp("plotly")
-    requirement = PLOTLY[request.param]
-    install = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--target",
-        str(folder),
-        requirement,
-    ]
-    done = subprocess.run([sys.executable, *install], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.fail(
-            f"pip could not install {requirement}: this test needs a package index within reach, "
-            f"as `make test` needed one for its set-up. pip says:\n{done.stderr}"
-        )
-    return folder
+def install_plotly(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Have pip install a plotly, with what it needs, into a folder of its own: once for each."""
+
+    @cache  # a fixture with parameters would install it again at every change of version
+    def install(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("plotly")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+        command = [*pip, "--target", str(folder), PLOTLY[name]]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.fail(
+                f"pip could not install {PLOTLY[name]}: this test needs a package index within "
+                f"reach, as `make test` needed one for its set-up. pip says:\n{done.stderr}"
+            )
+        return folder
+
+    return install
+
+
+@pytest.fixture
+def plotly_packages(install_plotly: Callable[[str], Path], request: pytest.FixtureRequest) -> Path:
+    """The folder of the plotly that a test is about."""
+    return install_plotly(request.param)
 
 
 @pytest.fixture
