@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,3 +114,20 @@ def visit(browser: Browser, site: str) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert not faults, "\n".join(faults)
+
+
+def serious_faults(page: Page) -> list[str]:
+    """What axe-core finds on the page that keeps readers out."""
+    # Without preload: axe would fetch style sheets again, by addresses they do not have. What is
+    # hidden from screen readers and drawn by others is theirs to answer for, and slow to walk.
+    found = Axe().run(
+        page,
+        context={"exclude": [["mjx-container"], [".rove-canvas"]]},
+        options={"preload": False, "resultTypes": ["violations"]},
+    )
+    return [
+        f"{fault['id']}: {node['html'][:200]}"
+        for fault in found.response["violations"]
+        if fault["impact"] in {"serious", "critical"}
+        for node in fault["nodes"]
+    ]

@@ -5,8 +5,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from built_book import BOOK, NARROW, PAGES, ROOT, WIDE, Open
+from built_book import BOOK, NARROW, PAGES, ROOT, WIDE, Open, serious_faults
 from PIL import Image, ImageStat
 from playwright.sync_api import Locator, Page, expect
 
@@ -60,7 +59,9 @@ def moving_figures(page: Page) -> list[Locator]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*PAGES, *OTHER_PAGES])
-def test_a_page_is_quiet_whole_and_fits_its_window(visit: Open, name: str, theme: str) -> None:
+def test_a_page_is_quiet_whole_accessible_and_fits_its_window(
+    visit: Open, name: str, theme: str
+) -> None:
     page = visit(name, theme=theme)
     settle(page)
     assert page.locator("html").get_attribute("data-theme") == theme
@@ -109,27 +110,8 @@ def test_a_page_is_quiet_whole_and_fits_its_window(visit: Open, name: str, theme
         assert not cut, f"labels cut at a width of {width} px: {cut}"
         searches = page.locator(".search-button, .search-button-field").locator("visible=true")
         assert searches.count() == 1
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", WIDE), ("dark", NARROW)])
-@pytest.mark.parametrize("name", [*PAGES, *OTHER_PAGES])
-def test_a_page_is_accessible(visit: Open, name: str, theme: str, width: int) -> None:
-    page = visit(name, theme=theme, width=width)
-    settle(page)
-    # Without preload: axe would fetch style sheets again, by addresses they do not have. What is
-    # hidden from screen readers and drawn by others is theirs to answer for, and slow to walk.
-    found = Axe().run(
-        page,
-        context={"exclude": [["mjx-container"], [".rove-canvas"]]},
-        options={"preload": False, "resultTypes": ["violations"]},
-    )
-    serious = [
-        f"{fault['id']}: {node['html'][:200]}"
-        for fault in found.response["violations"]
-        if fault["impact"] in {"serious", "critical"}
-        for node in fault["nodes"]
-    ]
-    assert not serious, "\n".join(serious)
+        if (theme, width) in [("light", WIDE), ("dark", NARROW)]:
+            assert not serious_faults(page)
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 import pytest
 import torch
-from axe_playwright_python.sync_playwright import Axe
-from built_book import BOOK, NARROW, ROOT, WIDE, Open
+from built_book import BOOK, NARROW, ROOT, WIDE, Open, serious_faults
 from playwright.sync_api import Browser, Locator, Page, expect
 from torch import Tensor
 
@@ -468,18 +467,7 @@ def test_letters_and_lines_can_be_told_from_the_page(visit: Open, theme: str) ->
 def test_it_is_accessible(visit: Open, theme: str, width: int, choices: Choices) -> None:
     page = open_explorable(visit, theme=theme, width=width)
     choose_by_keyboard(page, choices)
-    found = Axe().run(
-        page,
-        context={"exclude": [["mjx-container"]]},
-        options={"preload": False, "resultTypes": ["violations"]},
-    )
-    serious = [
-        f"{fault['id']}: {node['html'][:200]}"
-        for fault in found.response["violations"]
-        if fault["impact"] in {"serious", "critical"}
-        for node in fault["nodes"]
-    ]
-    assert not serious, "\n".join(serious)
+    assert not serious_faults(page)
 
 
 @pytest.mark.parametrize("width", [320, NARROW, 768, WIDE])
