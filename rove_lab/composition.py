@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rove_lab.factored_circuits import FactoredCircuit
+from rove_lab.factored_circuits import FactoredCircuit, each_core
 from rove_lab.head_weights import wide
 
 __all__ = ["k_composition", "q_composition", "v_composition"]
@@ -100,9 +100,10 @@ def _composition(first: FactoredCircuit, second: FactoredCircuit) -> Tensor:
     """||A B|| / (||A|| ||B||), from matrices of d_head × d_head, one earlier head at a time."""
     _check(first, second)
     # |L C M D S|^2 = tr (C^T L^T L C) M (D S S^T D^T) M^T, with M = R L' between the two cores
-    core, later_core = wide(first.core)[:, None], wide(second.core)[:, None]
-    before = core.mT @ (wide(first.left).mT @ wide(first.left)) @ core
-    after = later_core @ (wide(second.right) @ wide(second.right).mT) @ later_core.mT
+    read = wide(first.left).mT @ wide(first.left)
+    written = wide(second.right) @ wide(second.right).mT
+    before = each_core(lambda C: C.mT @ read @ C, wide(first.core))
+    after = each_core(lambda C: C @ written @ C.mT, wide(second.core))
     rows = []
     for head, right in enumerate(wide(first.right)):
         between = right @ wide(second.left)  # [later_heads, d_head, d_head]

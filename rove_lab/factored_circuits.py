@@ -2,7 +2,7 @@ r"""A head's circuits at many offsets, kept as thin factors around a small rotat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from rove_lab.arguments import check_floating, check_number
 from rove_lab.head_weights import wide
 
-__all__ = ["FactoredCircuit"]
+__all__ = ["FactoredCircuit", "each_core"]
 
 
 @final
@@ -125,8 +125,11 @@ class FactoredCircuit:
         """
         across = wide(self.left).mT @ wide(other.left)  # [heads, d_head, d_head]
         beyond = wide(other.right) @ wide(self.right).mT
-        turned = wide(self.core).mT[:, None] @ across @ wide(other.core)[:, None]
-        return (turned.mT * beyond).sum((-2, -1))
+        pairs = torch.broadcast_tensors(wide(self.core), wide(other.core))
+        both = torch.stack(pairs, 1)  # [n_offsets, 2, d_head, d_head]
+        return each_core(
+            lambda pair: ((pair[0].mT @ across @ pair[1]).mT * beyond).sum((-2, -1)), both
+        )
 
     def norm(self) -> Tensor:
         """The Frobenius norms, ``[n_offsets, heads]``."""
@@ -147,8 +150,7 @@ class FactoredCircuit:
                 f"{self.right.shape[-1]} columns: others have singular values only."
             )
         inside = wide(self.right) @ wide(self.left)  # A B and B A share what is not zero
-        found: Tensor = torch.linalg.eigvals(wide(self.core)[:, None] @ inside)
-        return found
+        return each_core(lambda C: torch.linalg.eigvals(C @ inside), wide(self.core))
 
     def reduced(self) -> Tensor:
         r"""The matrices in orthonormal bases of their rows and columns: small, and as long.
@@ -161,9 +163,29 @@ class FactoredCircuit:
         """
         T_L: Tensor = torch.linalg.qr(wide(self.left)).R
         T_R: Tensor = torch.linalg.qr(wide(self.right).mT).R
-        return T_L @ wide(self.core)[:, None] @ T_R.mT
+        return each_core(lambda C: T_L @ C @ T_R.mT, wide(self.core))
 
     def singular_values(self) -> Tensor:
         """The singular values, largest first, ``[n_offsets, heads, d_head]`` (or fewer)."""
-        values: Tensor = torch.linalg.svdvals(self.reduced())
-        return values
+        return each_core(torch.linalg.svdvals, self.reduced())
+
+
+def each_core(compute: Callable[[Tensor], Tensor], core: Tensor) -> Tensor:
+    r"""A function of every :math:`C_\delta`, one offset at a time.
+
+    All heads at all offsets are more than a processor's cache holds.
+
+    Args:
+        compute: From ``[d_head, d_head]`` to ``[...]``.
+        core: ``[n_offsets, d_head, d_head]``.
+
+    Returns:
+        ``[n_offsets, ...]``.
+
+    Example:
+        >>> each_core(torch.trace, torch.eye(2).expand(3, 2, 2))
+        tensor([2., 2., 2.])
+    """
+    # for no offsets: the shape that one would have
+    found = [compute(C) for C in core] or [compute(torch.zeros_like(core.sum(0)))]
+    return torch.stack(found)[: len(core)]

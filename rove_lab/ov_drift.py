@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rove_lab.arguments import check_size
+from rove_lab.factored_circuits import each_core
 from rove_lab.head_circuits import factored_ov
 from rove_lab.head_weights import wide
 from rove_lab.rotary import RotaryEmbedding
@@ -144,8 +145,13 @@ def ov_subspace_overlap(
             f"expected k of at most {most} directions, got {k}: a circuit has no more."
         )
     dtype = torch.promote_types(W_V.dtype, torch.float32)
-    U, _, Vh = torch.linalg.svd(turned, full_matrices=False)
-    U_0, _, Vh_0 = torch.linalg.svd(still, full_matrices=False)
-    reading = (U_0[..., :k].mT @ U[..., :k]).square().sum((-2, -1)) / k
-    writing = (Vh_0[..., :k, :] @ Vh[..., :k, :].mT).square().sum((-2, -1)) / k
-    return SubspaceOverlap(reading.to(dtype), writing.to(dtype))
+    U_0, _, Vh_0 = torch.linalg.svd(still[0], full_matrices=False)
+
+    def overlaps(M: Tensor) -> Tensor:
+        U, _, Vh = torch.linalg.svd(M, full_matrices=False)
+        reading = U_0[..., :k].mT @ U[..., :k]
+        writing = Vh_0[..., :k, :] @ Vh[..., :k, :].mT
+        return torch.stack([cosines.square().sum((-2, -1)) / k for cosines in (reading, writing)])
+
+    reading, writing = each_core(overlaps, turned).to(dtype).unbind(1)
+    return SubspaceOverlap(reading, writing)
