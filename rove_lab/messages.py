@@ -95,8 +95,9 @@ def value_bias_z(
             f"expected b_V [n_kv_heads, d_head={rotary.d_head}], got {list(b_V.shape)}: a torch "
             "Linear's bias needs .unflatten(0, (n_kv_heads, d_head))."
         )
-    k_len = check_floating("pattern", pattern).shape[-1] if pattern.dim() else 0
-    values = b_V[:, None].expand(*pattern.shape[:-3], -1, k_len, -1)
+    _check_pattern(pattern)
+    values = b_V[:, None].expand(*pattern.shape[:-3], -1, pattern.shape[-1], -1)
+    check_messages(pattern, values, rotary, "b_V")
     return z_from_pattern(
         pattern,
         values,
@@ -190,14 +191,9 @@ def check_messages(
     Example:
         >>> check_messages(torch.eye(3)[None], torch.zeros(1, 3, 8), RotaryEmbedding(8))
     """
-    check_floating("pattern", pattern)
+    _check_pattern(pattern)
     check_floating(name, values)
     check_rotary(rotary)
-    if pattern.dim() < 3 or 0 in pattern.shape[-3:]:
-        raise ValueError(
-            "expected pattern [..., heads, query_pos, key_pos], got "
-            f"{list(pattern.shape)}: one head needs pattern[None]."
-        )
     wanted = [*pattern.shape[:-3], "n_kv_heads", pattern.shape[-1], rotary.d_head]
     got: list[object] = list(values.shape)
     if len(got) != len(wanted) or got[:-3] + got[-2:] != wanted[:-3] + wanted[-2:]:
@@ -214,4 +210,12 @@ def check_messages(
     if values.device != pattern.device:
         raise ValueError(
             f"expected all on {pattern.device}, got {name} on {values.device}: move it there."
+        )
+
+
+def _check_pattern(pattern: Tensor) -> None:
+    if check_floating("pattern", pattern).dim() < 3 or 0 in pattern.shape[-3:]:
+        raise ValueError(
+            "expected pattern [..., heads, query_pos, key_pos], got "
+            f"{list(pattern.shape)}: one head needs pattern[None]."
         )
