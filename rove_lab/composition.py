@@ -104,9 +104,10 @@ def _composition(first: FactoredCircuit, second: FactoredCircuit) -> Tensor:
     written = wide(second.right) @ wide(second.right).mT
     before = each_core(lambda C: C.mT @ read @ C, wide(first.core))
     after = each_core(lambda C: C @ written @ C.mT, wide(second.core))
+    later = wide(second.left).transpose(0, 1).flatten(1)  # [d_model, later_heads * d_head]
     rows = []
     for head, right in enumerate(wide(first.right)):
-        between = right @ wide(second.left)  # [later_heads, d_head, d_head]
+        between = (right @ later).unflatten(1, second.left.shape[::2]).transpose(0, 1)
         seen = between @ after @ between.mT
         rows.append(torch.einsum("xij,ykij->xyk", before[:, head], seen))
     product = torch.stack(rows, 2).clamp(min=0).sqrt()

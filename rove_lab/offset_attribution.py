@@ -15,6 +15,8 @@ from rove_lab.rotary import RotaryEmbedding
 
 __all__ = ["offset_attribution", "patch_offset"]
 
+_SAME = 1e-4  # tokens: offsets between real positions that differ by less are one
+
 
 def offset_attribution(
     pattern: Tensor,
@@ -45,7 +47,7 @@ def offset_attribution(
             stream's size is linear too: divide the result by that of each query.
         rotary: The rotations :math:`R_t` of the values, as ``rotary.planes(...)`` for some.
         offsets: ``[n_offsets]`` in tokens, key minus query, each once; messages of other offsets
-            are left out.
+            are left out. Between real positions they count to within 1e-4 tokens.
         positions: Of the queries in tokens, ``[pos]`` or ``[batch, pos]``; the last of the keys' by
             default.
         key_positions: Of the keys; the queries' by default where the lengths agree, else 0, 1, ...
@@ -99,8 +101,8 @@ def patch_offset(
 
     :math:`z_i = \sum_j A_{ij} R_{\delta_{ij}} v'_{ij}` with :math:`v'_{ij}` the other value where
     :math:`\delta_{ij} = \delta` and :math:`v_j` elsewhere. Zeros for ``other_values`` ablate;
-    values of a corrupted prompt patch. In a hook at z it takes the place of z. Activation
-    patching: Meng et al. (2022), arXiv:2202.05262.
+    values of a corrupted prompt patch. In a hook at z it takes the place of z, or of one head's:
+    ``z[..., h, :, :]``. Activation patching: Meng et al. (2022), arXiv:2202.05262.
 
     Args:
         pattern: ``[..., heads, query_pos, key_pos]``.
@@ -133,7 +135,8 @@ def patch_offset(
             f"{list(other_values.shape)} {other_values.dtype}: take both at the same hook."
         )
     pairs = pair_offsets(pattern.shape[-2], pattern.shape[-1], positions, key_positions)
-    here = pairs == check_number("offset", offset)
+    wanted = torch.tensor([check_number("offset", offset)], dtype=torch.float64)
+    here = _column(pairs, wanted) == 0
     if not bool(here.any()):
         raise ValueError(
             f"expected an offset between a query and a key, key minus query, got {offset}: no pair "
@@ -159,10 +162,14 @@ def _column(pairs: Tensor, offsets: Tensor) -> Tensor:
     """The index of each pair's offset among the offsets, their number where it is not there."""
     if len(offsets) == 0:
         return torch.zeros_like(pairs, dtype=torch.int64)
-    dtype = torch.promote_types(pairs.dtype, offsets.dtype)
-    ordered, order = offsets.to(dtype).sort()
-    place = torch.searchsorted(ordered, pairs.to(dtype)).clamp(max=len(offsets) - 1)
-    return torch.where(ordered[place] == pairs, order[place], len(offsets))
+    # a difference of real positions is not quite what the caller calls it: 0.3 - 0.1 is not 0.2
+    tolerance = _SAME if pairs.is_floating_point() else 0.0
+    ordered, order = offsets.double().sort()
+    above = torch.searchsorted(ordered, pairs.double()).clamp(max=len(offsets) - 1)
+    below = (above - 1).clamp(min=0)
+    distances = [(ordered[place] - pairs).abs() for place in (below, above)]
+    nearest = torch.where(distances[0] < distances[1], below, above)
+    return torch.where(torch.minimum(*distances) <= tolerance, order[nearest], len(offsets))
 
 
 def _check_read_out(

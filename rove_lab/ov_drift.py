@@ -100,7 +100,16 @@ def ov_cosine(
 
 
 class SubspaceOverlap(NamedTuple):
-    """The overlaps of what is read and of what is written, ``[n_offsets, heads]`` each."""
+    """What :func:`ov_subspace_overlap` gives: two overlaps, no unit.
+
+    Attributes:
+        reading: Of the directions read from the stream at the key, ``[n_offsets, heads]``.
+        writing: Of those written to the stream at the query, ``[n_offsets, heads]``.
+
+    Example:
+        >>> SubspaceOverlap(reading=torch.ones(1, 2), writing=torch.zeros(1, 2)).writing
+        tensor([[0., 0.]])
+    """
 
     reading: Tensor
     writing: Tensor

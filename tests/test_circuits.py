@@ -184,14 +184,19 @@ def smollm2_weights(model):
     return [torch.cat(W[name]) for name in "qkvo"], W_E, W_U
 
 
-@pytest.mark.slow
-def test_every_score_of_smollm2_at_64_offsets_takes_less_than_a_minute():
-    """270 heads, d_model 576, 49,152 tokens; CPU seconds, on however many threads."""
+@pytest.fixture(scope="module")
+def smollm2():
+    """Its weights, and its rotation: 270 heads, d_model 576, 49,152 tokens."""
     from rove_lab.huggingface import load_smollm2
 
     model, _ = load_smollm2()
-    (W_Q, W_K, W_V, W_O), W_E, W_U = smollm2_weights(model)
-    rotary = RotaryEmbedding.from_config(model.config)
+    return *smollm2_weights(model), RotaryEmbedding.from_config(model.config)
+
+
+@pytest.mark.slow
+def test_every_score_of_smollm2_at_64_offsets_takes_less_than_a_minute(smollm2):
+    """On one core, since CPU seconds do not depend on what else runs."""
+    (W_Q, W_K, W_V, W_O), W_E, W_U, rotary = smollm2
     offsets = torch.arange(-63, 1)
     mean = W_E.mean(0, keepdim=True)
     middle = 135  # heads of layers 0..14 write, those of layers 15..29 read
@@ -216,3 +221,16 @@ def test_every_score_of_smollm2_at_64_offsets_takes_less_than_a_minute():
         print(f"{name}: {list(score.shape)} in {wall:.1f} s, {cpu:.1f} CPU s")
         assert score.isfinite().all()
         assert cpu < 60, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layer", "head"), [(17, 3), (18, 6)])
+def test_smollm2s_induction_heads_read_what_its_previous_token_head_writes(smollm2, layer, head):
+    """K-composition from weights alone names L16H0, which previous_token_score names, too."""
+    (W_Q, W_K, W_V, W_O), _, _, rotary = smollm2
+    earlier, h = 9 * layer, 9 * layer + head
+    ov = factored_ov(W_V[: earlier // 3], W_O[:earlier], rotary, [0], rotate_values=False)
+    qk = factored_qk(W_Q[[h]], W_K[[h // 3]], rotary, [0])
+    score = k_composition(ov, qk).flatten()
+    assert 9 * 16 + 0 in score.topk(2).indices
+    assert score[9 * 16 + 0] > 3 * score.median()

@@ -1,5 +1,7 @@
 """head_weights: what shapes the heads' weights have, and whom a KV head serves."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -102,3 +104,10 @@ def test_offsets_are_one_axis_of_finite_numbers():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_wide_is_float64(dtype):
     assert wide(torch.ones(2, dtype=dtype)).dtype == torch.float64
+
+
+def test_wide_is_float32_where_there_is_no_float64():
+    on_mps = SimpleNamespace(
+        device=torch.device("mps"), to=lambda dtype: torch.ones(1, dtype=dtype)
+    )
+    assert wide(on_mps).dtype == torch.float32

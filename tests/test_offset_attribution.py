@@ -105,6 +105,20 @@ def test_padded_batches_have_positions_of_their_own():
         assert_close(found[b], alone)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_real_positions_are_as_far_apart_as_one_says(dtype):
+    """0.3 - 0.1 is not 0.2 in floating point, and no message may go missing for that."""
+    values, W_O, u = sample(LAYOUTS[0])
+    rotary, positions = RotaryEmbedding(6), torch.arange(N, dtype=dtype) / 10
+    offsets = [d / 10 for d in ALL]
+    found = offset_attribution(PATTERN, values, W_O, u, rotary, offsets, positions=positions)
+    z = z_from_pattern(PATTERN, values, rotary, positions=positions)
+    assert_close(found.sum(-1), torch.einsum("hid,hdm,m->hi", z, W_O, u))
+    without = patch_offset(PATTERN, values, 0 * values, rotary, -0.2, positions=positions)
+    lost = torch.einsum("hid,hdm,m->hi", z - without, W_O, u)
+    assert_close(found[..., offsets.index(-0.2)], lost)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_attribution_is_at_least_float32(dtype):
     values, W_O, u = (x.to(dtype) for x in sample(LAYOUTS[0]))
