@@ -30,9 +30,9 @@ def positional_scores(
     r"""The mean score at every offset, :math:`s\,E[q]^\top R_\delta\,E[k]`.
 
     The head's positional curve, the average over a query and a key drawn independently: what it
-    prefers before it has read anything. Exact, since a score is linear in each. With embeddings, ``q`` is
-    ``W_E @ W_Q``; with a model, what its hooks give before the rotation (biases, q and k norms
-    included). Follows from Su et al. (2021), arXiv:2104.09864, equation 16.
+    prefers before it has read anything. Exact, since a score is linear in each. With embeddings,
+    ``q`` is ``W_E @ W_Q``; with a model, what its hooks give before the rotation (biases, q and k
+    norms included). Follows from Su et al. (2021), arXiv:2104.09864, equation 16.
 
     Args:
         q: Queries before their rotation ``[..., heads, pos, d_head]``.
