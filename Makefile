@@ -26,8 +26,7 @@ book: $(READY) ## build the book into _build/html
 	@$(VENV_PYTHON) tools/steps.py book
 
 serve: book ## build the book and serve it on this machine
-	@echo "The book is at http://127.0.0.1:$(PORT)/ (Ctrl-C ends it; another port: make serve PORT=8001)"
-	@$(VENV_PYTHON) -u -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+	@$(VENV_PYTHON) tools/serve.py "$(PORT)"
 
 test: $(READY) ## check format, lint, spelling, types, imports; run the tests; build the book; test its pages
 	@$(VENV_PYTHON) tools/steps.py test

@@ -73,7 +73,7 @@ def lines(
         }
         traces.append(Trace(go.Scatter, style, [{"y": rounded(step)} for step in steps]))
         seen.append(steps)
-    axes = {"xaxis": axis(x_axis), "yaxis": axis(y_axis, seen if slider else [])}
+    axes = {"xaxis": axis(x_axis, [across]), "yaxis": axis(y_axis, seen, still=bool(slider))}
     return compose(traces, slider, alt=alt, height=height, hovermode="x unified", **axes)
 
 
@@ -115,7 +115,7 @@ def bars(
         style = {"name": name, "x": list(categories), "marker": {"color": colour}}
         traces.append(Trace(go.Bar, style, [{"y": rounded(step)} for step in steps]))
         seen.append(steps)
-    axes = {"xaxis": axis(x_axis), "yaxis": axis(y_axis, seen if slider else [])}
+    axes = {"xaxis": axis(x_axis), "yaxis": axis(y_axis, seen, still=bool(slider))}
     return compose(traces, slider, alt=alt, height=height, bargap=0.25, **axes)
 
 

@@ -92,8 +92,8 @@ class LivePlot:
         self._drawing_took = self._drawn_at - started
 
     def png(self) -> bytes:
-        """The picture, transparent, 7 by 3.2 inches at 160 dots an inch."""
-        figure = Figure(figsize=(7, 3.2), dpi=160, layout="constrained")
+        """The picture, transparent, of a size that can be read on a phone: 896 by 512 pixels."""
+        figure = Figure(figsize=(5.6, 3.2), dpi=160, layout="constrained")
         axes = figure.subplots()
         for (name, (steps, losses)), (colour, dash) in zip(
             self.curves.items(), styles(self.curves), strict=True

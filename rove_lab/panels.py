@@ -2,6 +2,7 @@ r"""What figures share: colours that stand for methods, axes, and panels side by
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -39,20 +40,24 @@ def styles(names: Iterable[str]) -> list[tuple[str, str]]:
     return chosen
 
 
-def axis(axis: str | dict[str, Any], seen: Sequence[Tensor] = ()) -> dict[str, Any]:
-    """A plotly axis; given all that will be ``seen`` on it, one that stays still over the stops."""
+def axis(
+    axis: str | dict[str, Any], seen: Sequence[Tensor] = (), *, still: bool = False
+) -> dict[str, Any]:
+    """A plotly axis for all that will be ``seen`` on it; a ``still`` one stays over the stops."""
     axis = {"title": {"text": axis}} if isinstance(axis, str) else dict(axis)
-    if axis.get("type") == "log":
-        axis.setdefault("dtick", "D2")  # label 1, 2 and 5 of each decade
-    if seen and "range" not in axis:
-        values = torch.cat([step.flatten() for step in seen])
-        values = values[~values.isnan()]
-        if axis.get("type") == "log":
-            values = values[values > 0].log10()
-        if len(values):
-            low, high = values.min().item(), values.max().item()
-            room = 0.05 * (high - low or 1.0)
-            axis["range"] = [low - room, high + room]
+    logarithmic = axis.get("type") == "log"
+    values = torch.cat([step.flatten() for step in seen]) if seen else torch.zeros(0)
+    values = values[~values.isnan()]
+    if logarithmic:
+        values = values[values > 0].log10()
+    low, high = (values.min().item(), values.max().item()) if len(values) else (0.0, 0.0)
+    if logarithmic:
+        # 1, 2 and 5 of each decade while there are few; then powers of ten, ten labels at most
+        axis.setdefault("dtick", "D2" if high - low <= 2 else math.ceil((high - low) / 10))
+        axis.setdefault("exponentformat", "power")
+    if still and len(values) and "range" not in axis:
+        room = 0.05 * (high - low or 1.0)
+        axis["range"] = [low - room, high + room]
     return axis
 
 

@@ -8,7 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+from rove_lab.tables import Table
 
 __all__ = ["Record", "open_record", "read_record", "write_record"]
 
@@ -80,28 +83,20 @@ class Record:
                 f"{self.commit!r}: git rev-parse HEAD prints it."
             )
 
-    def table(self, *names: str, score: str) -> str:
-        """A table in plain text, each cell "mean [least, most]" over the seeds.
+    def table(self, *names: str, score: str) -> Table:
+        """A table whose cells read "mean [least, most]" over the seeds.
 
         Args:
             names: Where in ``values`` it lies; below are columns, rows and scores.
             score: Which of the scores.
 
         Returns:
-            One line a row.
+            One line a row where it is printed; a table where a notebook shows it.
 
         Raises:
             ValueError: If the record has no such values; says what it has.
         """
-        columns = self._columns(names, score)
-        rows = list(next(iter(columns.values())))
-        width = max(map(len, rows))
-        lines = [" " * width + "".join(f"{column:>24}" for column in columns)]
-        for row in rows:
-            cells = [column[row] for column in columns.values()]
-            words = [f"{_mean(c):.3f} [{min(c):.3f}, {max(c):.3f}]" for c in cells]
-            lines.append(f"{row:{width}}" + "".join(f"{word:>24}" for word in words))
-        return "\n".join(lines)
+        return Table(self._columns(names, score))
 
     def means(self, *names: str, score: str) -> dict[str, list[float]]:
         """The means of the same cells: column to one number a row, as ``figures.bars`` takes them.
@@ -117,7 +112,7 @@ class Record:
             ValueError: If the record has no such values; says what it has.
         """
         columns = self._columns(names, score)
-        return {name: [_mean(cell) for cell in rows.values()] for name, rows in columns.items()}
+        return {name: [fmean(cell) for cell in rows.values()] for name, rows in columns.items()}
 
     def _columns(self, names: Sequence[str], score: str) -> dict[str, dict[str, list[float]]]:
         columns: Any = self.values
@@ -228,10 +223,6 @@ def open_record(slug: str) -> Record:
     if slug not in found:
         raise ValueError(f"expected a record among {sorted(found)}, got {slug!r}.")
     return read_record(found[slug])
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
 
 
 def _look_up(values: Any, name: str) -> Any:

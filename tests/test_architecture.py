@@ -32,7 +32,17 @@ CONTRACTS = {
 }
 OPTIONAL = [*CONTRACTS["optional"]["forbidden_modules"], "accelerate", "datasets"]
 NOTEBOOKS = sorted(ROOT.glob("book/*.ipynb"))
-MODULES = sorted(module.name for module in pkgutil.iter_modules(rove_lab.__path__))
+MODULES = sorted(
+    module.name.removeprefix("rove_lab.")
+    for module in pkgutil.walk_packages(rove_lab.__path__, "rove_lab.")
+)
+TOP = [name for name in MODULES if "." not in name]
+
+
+def source_of(module: str) -> Path:
+    """The file of a module, or of a package's own words, as a path from the root."""
+    path = Path("rove_lab", *module.split("."))
+    return path / "__init__.py" if (ROOT / path).is_dir() else path.with_suffix(".py")
 
 
 def project_files() -> list[Path]:
@@ -122,15 +132,15 @@ def top_of_the_core(floors: list[list[str]]) -> int:
 @pytest.mark.parametrize("folder", ["rove_lab", "book/_ext", "tools"])
 def test_a_file_holds_one_idea(folder: str) -> None:
     lengths = {
-        path.name: len(path.read_text(encoding="utf-8").splitlines())
-        for path in (ROOT / folder).glob("*.py")
+        path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert lengths
     assert {name: length for name, length in lengths.items() if length > 320} == {}
 
 
 def test_every_module_has_its_test_file() -> None:
-    assert [name for name in MODULES if not (ROOT / "tests" / f"test_{name}.py").exists()] == []
+    assert [name for name in TOP if not (ROOT / "tests" / f"test_{name}.py").exists()] == []
 
 
 def test_no_module_is_a_drawer_of_odds_and_ends() -> None:
@@ -144,7 +154,8 @@ def test_the_readme_captions_every_module_and_names_no_file_that_is_not_there() 
     )
     named = [ROOT / path for row in rows for path in re.findall(r"`(.*?)`", row)]
     assert [path for path in named if not path.exists()] == []
-    assert [name for name in MODULES if ROOT / "rove_lab" / f"{name}.py" not in named] == []
+    captioned = {path for each in named for path in (each, each / "__init__.py")}
+    assert [name for name in TOP if ROOT / source_of(name) not in captioned] == []
 
 
 def test_nothing_big_and_nothing_of_third_parties_is_in_the_tree() -> None:
@@ -363,7 +374,7 @@ def test_the_wheel_is_pure_and_holds_the_package_alone(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"rove_lab"}
     assert "rove_lab/py.typed" in names
-    assert {f"rove_lab/{name}.py" for name in MODULES} <= set(names)
+    assert {source_of(name).as_posix() for name in MODULES} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

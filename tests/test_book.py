@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from built_book import PAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / "_build" / "html"
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-PAGES = [TOC["root"], *(entry["file"] for part in TOC["parts"] for entry in part["chapters"])]
 CHAPTERS = [ROOT / f"{page}.ipynb" for page in PAGES if (ROOT / f"{page}.ipynb").exists()]
 
 LARGEST_PAGE = 400_000

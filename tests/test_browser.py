@@ -5,16 +5,13 @@ import re
 from itertools import pairwise
 
 import pytest
-import yaml
 from axe_playwright_python.sync_playwright import Axe
-from built_book import BOOK, NARROW, ROOT, WIDE, Open
+from built_book import BOOK, NARROW, PAGES, ROOT, WIDE, Open
 from PIL import Image, ImageStat
 from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.browser
 
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-PAGES = [TOC["root"], *(entry["file"] for part in TOC["parts"] for entry in part["chapters"])]
 CHAPTERS = [page for page in PAGES if (ROOT / f"{page}.ipynb").exists()]
 OTHER_PAGES = ["search", "genindex"]
 

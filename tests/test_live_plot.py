@@ -44,7 +44,7 @@ def test_the_picture_is_small_transparent_and_in_the_methods_colours():
     feed(target)
     png = target.png()
     assert len(png) < 300_000
-    assert struct.unpack(">II", png[16:24]) == (1120, 512)
+    assert struct.unpack(">II", png[16:24]) == (896, 512)
     assert Picture.open(io.BytesIO(png)).convert("RGBA").getpixel((0, 0))[3] == 0
     assert {(0x1F, 0x7F, 0xC1), (0xD4, 0x61, 0x1A)} <= colours_in(png)
     assert plot(log=True).png() != plot().png()

@@ -1,8 +1,9 @@
 """Colours stand for methods and stand out; axes hold what they must."""
 
 import pytest
+import torch
 
-from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, styles
+from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, styles
 
 
 def test_rope_and_rove_keep_their_colours_and_a_second_curve_of_one_is_dashed():
@@ -25,3 +26,14 @@ def test_colours_stand_out_from_the_page(page):
     for colour, _ in styles(["RoPE", "RoVE", *"abcdef"]):
         dark, light = sorted([luminance(colour), luminance(page)])
         assert (light + 0.05) / (dark + 0.05) >= 3.6
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtick"), [(1, 64, "D2"), (1, 1e6, 1), (1e-13, 1.0, 2), (5, 5, "D2")]
+)
+def test_a_logarithmic_axis_labels_no_more_than_can_be_read(low, high, dtick):
+    seen = [torch.tensor([low, 0.0, float("nan")]), torch.tensor([high])]
+    drawn = axis({"title": "error", "type": "log"}, seen)
+    assert (drawn["dtick"], drawn["exponentformat"]) == (dtick, "power")
+    assert "range" not in drawn
+    assert axis({"type": "log", "dtick": 3}, seen)["dtick"] == 3

@@ -1,0 +1,432 @@
+"""Mistakes that readers make, an exercise's label to code and to words of the hint it must get."""
+
+WRONG = {
+    "ex-complex": [
+        (
+            """
+def turn(x, t, omega):
+    z = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    z = z * torch.exp(-1j * t[:, None] * omega)
+    return torch.view_as_real(z).flatten(-2)
+""",
+            "clockwise",
+        ),
+        (
+            """
+def turn(x, t, omega):
+    z = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    z = z * torch.exp(1j * torch.deg2rad(t[:, None] * omega))
+    return torch.view_as_real(z).flatten(-2)
+""",
+            "not in degrees",
+        ),
+        (
+            """
+def turn(x, t, omega):
+    z = torch.complex(*x.chunk(2, -1)) * torch.exp(1j * t[:, None] * omega)
+    return torch.cat((z.real, z.imag), -1)
+""",
+            "interleaved",
+        ),
+        (
+            """
+def turn(x, t, omega):
+    z = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(z * torch.exp(1j * omega)).flatten(-2)
+""",
+            "position is missing",
+        ),
+        (
+            """
+def turn(x, t, omega):
+    z = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return z * torch.exp(1j * t[:, None] * omega)
+""",
+            "complex",
+        ),
+    ],
+    "ex-base": [
+        (
+            """
+def planes_round(base, d_head, n_ctx):
+    return (n_ctx * RotaryEmbedding(d_head, base=base).inv_freq >= 1).sum()
+""",
+            "whole turn",
+        ),
+        (
+            """
+def planes_round(base, d_head, n_ctx):
+    return (n_ctx * RotaryEmbedding(d_head, base=base).inv_freq < 2 * torch.pi).sum()
+""",
+            "do not come round",
+        ),
+        (
+            """
+def planes_round(base, d_head, n_ctx):
+    omega = base ** (-torch.arange(d_head // 2) / d_head)
+    return (n_ctx * omega >= 2 * torch.pi).sum()
+""",
+            "exponent",
+        ),
+        ("planes_round = lambda base, d_head, n_ctx: 51", "the answer is"),
+    ],
+    "ex-shift": [
+        ("def mark(t): return torch.eye(8).roll(t, 0)", "come round after 8 tokens"),
+        ("def mark(t): return torch.eye(8)", "same mark"),
+        ("def mark(t): return torch.eye(8)[torch.randperm(8)] if t else torch.eye(8)", "compose"),
+        ("def mark(t): return rotary.matrix(t)", "no permutation"),
+        (
+            """
+def mark(t):
+    return torch.block_diag(torch.eye(2).roll(t, 0), torch.eye(6).roll(t, 0))
+""",
+            "come round after 6 tokens",
+        ),
+    ],
+    "ex-only-queries": [
+        ("def between(rotary, i, j): return rotary.matrix(j - i)", "that is RoPE"),
+        ("def between(rotary, i, j): return rotary.matrix(i)", "transposed"),
+        ("def between(rotary, i, j): return rotary.matrix(-j)", "cannot matter"),
+        ("def between(rotary, i, j): return rotary.matrix(i - j)", "no offset is left"),
+    ],
+    "ex-planes-of-score": [
+        (
+            """
+def parts(q, k, rotary, delta):
+    product = q * (rotary.matrix(-delta) @ k)
+    return product[rotary.plane_channels].sum(-1)
+""",
+            "sign of the offset",
+        ),
+        ("def parts(q, k, rotary, delta): return q @ rotary.matrix(delta) @ k", "one number"),
+        (
+            """
+def parts(q, k, rotary, delta):
+    return (q * (rotary.matrix(delta) @ k)).reshape(-1, 2).sum(-1)
+""",
+            "do not share a plane",
+        ),
+        (
+            """
+def parts(q, k, rotary, delta):
+    return (q * (rotary.matrix(delta) @ k)).reshape(2, -1).sum(0)
+""",
+            "do not share a plane",
+        ),
+        (
+            """
+def parts(q, k, rotary, delta):
+    product = q * (rotary.matrix(delta) @ k) / len(q) ** 0.5
+    return product[rotary.plane_channels].sum(-1)
+""",
+            "square root",
+        ),
+    ],
+    "ex-interpolation": [
+        ("def mended(query, rotary, factor): return query", "unchanged"),
+        (
+            "def mended(query, rotary, factor): return rotary.matrix(1 / factor - 1) @ query",
+            "wrong way",
+        ),
+        (
+            "def mended(query, rotary, factor): return rotary.matrix(-1 / factor) @ query",
+            "old rotation off first",
+        ),
+        ("def mended(query, rotary, factor): return rotary.matrix(1) @ query", "the key itself"),
+        (
+            "def mended(query, rotary, factor): return rotary.matrix(1 - factor) @ query",
+            "you multiplied",
+        ),
+    ],
+    "ex-take-away": [
+        (
+            "def without_turn(model, task): return held_out_scores(model, task)",
+            "still rotated",
+        ),
+        (
+            """
+def without_turn(model, task):
+    model.attention[0].rotate_values = False
+    return held_out_scores(model, task)
+""",
+            "stays switched off",
+        ),
+        (
+            """
+def without_turn(model, task):
+    model.attention[0].rotate_values = False
+    scores = held_out_scores(model, task)
+    model.attention[0].rotate_values = True
+    return scores["token"]
+""",
+            "a score for each question",
+        ),
+    ],
+    "ex-blur": [
+        (
+            """
+def one_head(taps):
+    return torch.linalg.matrix_rank(taps.flatten(1)) == 1
+""",
+            "both signs",
+        ),
+        ("def one_head(taps): return (taps >= 0).all()", "rank two"),
+        (
+            """
+def one_head(taps):
+    return (taps >= 0).all() and torch.linalg.matrix_rank(taps.flatten(1)) == 1
+""",
+            "negative entries",
+        ),
+        (
+            """
+def one_head(taps):
+    loud = taps.flatten(1).norm(dim=1).min() > 0
+    return loud and abs(Filter(taps).blind_error(1)) < 1e-9
+""",
+            "a weight of zero",
+        ),
+    ],
+    "ex-one-plane": [
+        (
+            """
+def nearest(rotary, m, n):
+    value = torch.ones(rotary.d_head, dtype=torch.float64)
+    heard = rotary.planes([m]).matrix(torch.arange(-n, 0)) @ value
+    return torch.cdist(heard, heard).min()
+""",
+            "different ones",
+        ),
+        (
+            """
+def nearest(rotary, m, n):
+    value = torch.ones(rotary.d_head, dtype=torch.float64)
+    heard = rotary.planes([m]).matrix(torch.arange(-n, 0)) @ value
+    return heard.diff(dim=0).norm(dim=-1).min()
+""",
+            "neighbours only",
+        ),
+        (
+            """
+def nearest(rotary, m, n):
+    value = torch.ones(rotary.d_head, dtype=torch.float64)
+    return torch.pdist(rotary.matrix(torch.arange(-n, 0)) @ value).min()
+""",
+            "all planes turn",
+        ),
+        (
+            """
+def nearest(rotary, m, n):
+    value = torch.ones(rotary.d_head, dtype=torch.float64)
+    return torch.pdist(rotary.planes([m]).matrix(torch.arange(-n, 1)) @ value).min()
+""",
+            "n + 1 messages",
+        ),
+    ],
+    "ex-length": [
+        ("def length(delta, omega): return 1.0", "that is RoPE's"),
+        ("def length(delta, omega): return torch.cos(delta * omega / 2)", "not negative"),
+        ("def length(delta, omega): return torch.cos(delta * omega).abs()", "half of it"),
+        ("def length(delta, omega): return 2 * torch.cos(delta * omega / 2).abs()", "attention"),
+        (
+            "def length(delta, omega): return torch.cos(torch.deg2rad(delta * omega / 2)).abs()",
+            "degrees",
+        ),
+    ],
+    "ex-any-kernel": [
+        (
+            """
+def rove_head(q, k, v, rotary, t):
+    return rope_attention(q, k, v, rotary, positions=t)
+""",
+            "that is RoPE",
+        ),
+        (
+            """
+def rove_head(q, k, v, rotary, t):
+    at = rotary(t)
+    return rope_attention(q, k, at.apply(v), rotary, positions=t)
+""",
+            "never undone",
+        ),
+        (
+            """
+def rove_head(q, k, v, rotary, t):
+    at = rotary(t)
+    return at.apply(rope_attention(q, k, at.apply(v), rotary, positions=t))
+""",
+            "once more",
+        ),
+        (
+            """
+def rove_head(q, k, v, rotary, t):
+    return rove_attention(q, k, v, rotary, positions=t, is_causal=False)
+""",
+            "reads the future",
+        ),
+        ("def rove_head(q, k, v, rotary, t): return rove_attention(q, k, v, rotary)", "positions"),
+        (
+            """
+def rove_head(q, k, v, rotary, t):
+    return rove_attention(q, k, v, rotary.planes([]), value_rotary=rotary, positions=t)
+""",
+            "queries and keys",
+        ),
+    ],
+    "ex-planes": [
+        ("def furthest(q, k, v, rotary): return 0", "not always the fastest"),
+        ("def furthest(q, k, v, rotary): return 5", "not always the slowest"),
+        ("def furthest(q, k, v, rotary): return 9", "one of 6 planes"),
+        (
+            """
+def furthest(q, k, v, rotary):
+    y, change = rope_attention(q, k, v, rotary), []
+    for m in range(len(rotary.inv_freq)):
+        z = rove_attention(q, k, v, rotary, value_rotary=rotary.planes([m]))
+        change.append((z - y).norm())
+    return torch.stack(change).argmin()
+""",
+            "least",
+        ),
+        (
+            """
+def furthest(q, k, v, rotary):
+    y, change = rope_attention(q, k, v, rotary), []
+    for m in range(len(rotary.inv_freq)):
+        z = rove_attention(q, k, v, rotary, value_rotary=rotary.planes([m]))
+        change.append((z - y).norm())
+    return torch.stack(change).argmax() + 1
+""",
+            "numbered from 0",
+        ),
+    ],
+    "ex-mismatch": [
+        ("def angle(i, j, omega, other): return (j - i) * omega", "no single offset"),
+        ("def angle(i, j, omega, other): return i * other - j * omega", "sign"),
+        ("def angle(i, j, omega, other): return j * omega + i * other", "takes its angle off"),
+        ("def angle(i, j, omega, other): return j * omega", "never undoes"),
+        ("def angle(i, j, omega, other): return j * other - i * omega", "key's position"),
+        (
+            "def angle(i, j, omega, other): return torch.rad2deg(j * omega - i * other)",
+            "in radians",
+        ),
+    ],
+    "ex-floor": [
+        ("def lowest(d_head, rotary_dim): return 1 - rotary_dim / d_head", "down to -1"),
+        ("def lowest(d_head, rotary_dim): return -rotary_dim / d_head", "keep their part"),
+        ("def lowest(d_head, rotary_dim): return 0", "one choice of rotary_dim"),
+    ],
+    "ex-yarn": [
+        (
+            """
+def half_way(inv_freq, n):
+    similarity = torch.cos(torch.arange(n) * inv_freq[:, None]).mean(0)
+    return (similarity < 0.5).double().argmax() - 1
+""",
+            "last distance still above",
+        ),
+        (
+            """
+def half_way(inv_freq, n):
+    similarity = torch.cos(torch.arange(n) * inv_freq[:, None]).sum(0)
+    return (similarity < 0.5).double().argmax()
+""",
+            "mean",
+        ),
+        (
+            """
+def half_way(inv_freq, n):
+    similarity = torch.cos(torch.arange(n) * inv_freq[:, None]).mean(0)
+    return (similarity > 0.5).double().argmax()
+""",
+            "nothing has turned",
+        ),
+        (
+            """
+def half_way(inv_freq, n):
+    similarity = torch.cos(torch.arange(n) * inv_freq[:, None]).mean(0)
+    return (similarity < 0).double().argmax()
+""",
+            "below zero",
+        ),
+    ],
+    "ex-slowest": [
+        (
+            """
+def slow_share(W_V, rotary):
+    n_planes = len(rotary.inv_freq)
+    return kernel_spectrum(W_V, rotary)[:, : n_planes // 2].sum(-1)
+""",
+            "faster half",
+        ),
+        (
+            """
+def slow_share(W_V, rotary):
+    energy = W_V.square().sum(1)
+    return energy[:, energy.shape[1] // 2 :].sum(-1) / energy.sum(-1)
+""",
+            "pairs other channels",
+        ),
+        (
+            """
+def slow_share(W_V, rotary):
+    return kernel_spectrum(W_V.mT.contiguous(), rotary)[:, len(W_V[0]) // 4 :].sum(-1)
+""",
+            "summed rows",
+        ),
+        (
+            """
+def slow_share(W_V, rotary):
+    lengths = W_V.norm(dim=1)
+    slow = rotary.plane_channels[len(rotary.inv_freq) // 2 :].flatten()
+    return lengths[:, slow].sum(-1) / lengths.sum(-1)
+""",
+            "square of a norm",
+        ),
+    ],
+    "ex-one-offset": [
+        ("def pattern(n): return torch.ones(n, n).tril()", "how many offsets"),
+        ("def pattern(n): return torch.zeros(n, n)", "must read something"),
+        ("def pattern(n): return torch.eye(n).roll(1, 0)", "reads the future"),
+        ("def pattern(n): return torch.eye(n)[[0] * n]", "all read one key"),
+        ("def pattern(n): return torch.eye(8)", "expected a tensor of shape"),
+    ],
+    "ex-rank-planes": [
+        ("def terms(d_head, turning): return turning", "cosine and its sine"),
+        ("def terms(d_head, turning): return 2 * turning", "one for all of them"),
+        ("def terms(d_head, turning): return 2 * turning + 1", "nothing is left"),
+        ("def terms(d_head, turning): return d_head", "here some do not turn"),
+    ],
+    "ex-fft": [
+        (
+            """
+def convolve(kernels, x):
+    n = len(x)
+    K, X = torch.fft.rfft(kernels, dim=0), torch.fft.rfft(x, dim=0)
+    return torch.fft.irfft(torch.einsum("fi,fio->fo", X, K), n, dim=0)
+""",
+            "wraps round",
+        ),
+        (
+            """
+def convolve(kernels, x):
+    n = len(x)
+    K, X = torch.fft.rfft(kernels, 2 * n, dim=0), torch.fft.rfft(x, 2 * n, dim=0)
+    Y = torch.einsum("fi,fio->fo", X, K.conj())
+    return torch.fft.irfft(Y, 2 * n, dim=0)[:n]
+""",
+            "k ahead",
+        ),
+        (
+            """
+def convolve(kernels, x):
+    n = len(x)
+    K, X = torch.fft.rfft(kernels, 2 * n, dim=0), torch.fft.rfft(x, 2 * n, dim=0)
+    Y = torch.einsum("fo,fio->fi", X, K)
+    return torch.fft.irfft(Y, 2 * n, dim=0)[:n]
+""",
+            "x is a row",
+        ),
+        ("def convolve(kernels, x): return x @ kernels[0]", "only kernel 0"),
+    ],
+}
