@@ -5,11 +5,14 @@ import time
 import pytest
 import references_circuits as reference
 import torch
+from hf_models import small_config
 from hypothesis import given
 from hypothesis import strategies as st
 from references_mixers import LAYOUTS, Layout
 from samples import HEADS, attention_weights, normal
 from transformer_lens import FactoredMatrix
+from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
+from transformers import AutoModelForCausalLM
 
 from rove_lab import RotaryEmbedding, attention_pattern, offset_kernels, rove_attention
 from rove_lab.circuits import (
@@ -60,6 +63,23 @@ def test_offset_zero_is_transformer_lenss(layout):
     factored = factored_ov(W_V, W_O, rotary, [0])
     assert_close(factored.norm()[0], OV.norm())
     assert_close(factored.eigenvalues().sum(-1)[0], OV.eigenvalues.sum(-1))
+
+
+@pytest.mark.parametrize("n_kv_heads", [4, 2])
+def test_offset_zero_is_that_of_a_transformer_lens_bridge(n_kv_heads):
+    """Its weights, as TransformerLens takes them out of a Llama, and its own OV and QK."""
+    config = small_config("llama", num_key_value_heads=n_kv_heads, num_hidden_layers=2)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    bridge = build_bridge_from_module(model, "LlamaForCausalLM", hf_config=config)
+    rotary = RotaryEmbedding.from_config(config)
+    for layer in range(2):
+        W_Q, W_K, W_V, W_O = (
+            weights[layer].detach() for weights in (bridge.W_Q, bridge.W_K, bridge.W_V, bridge.W_O)
+        )
+        assert len(W_V) == n_kv_heads
+        assert_close(qk_circuit(W_Q, W_K, rotary, [0])[0], bridge.QK.AB[layer].detach())
+        assert_close(ov_circuit(W_V, W_O, rotary, [0])[0], bridge.OV.AB[layer].detach())
 
 
 def test_plain_rope_sends_the_same_from_everywhere():
