@@ -122,7 +122,16 @@ class FactoredCircuit:
 
         Returns:
             ``[n_offsets, heads]``.
+
+        Raises:
+            ValueError: If the shapes differ.
         """
+        offsets = {self.shape[0], other.shape[0]} - {1}
+        if self.shape[1:] != other.shape[1:] or len(offsets) > 1:
+            raise ValueError(
+                f"expected circuits of one shape (or of one offset), got {self.shape} and "
+                f"{other.shape}: take both from the same heads."
+            )
         across = wide(self.left).mT @ wide(other.left)  # [heads, d_head, d_head]
         beyond = wide(other.right) @ wide(self.right).mT
         pairs = torch.broadcast_tensors(wide(self.core), wide(other.core))

@@ -102,7 +102,7 @@ def ov_cosine(
 class SubspaceOverlap(NamedTuple):
     """What :func:`ov_subspace_overlap` gives: two overlaps, no unit.
 
-    Attributes:
+    Args:
         reading: Of the directions read from the stream at the key, ``[n_offsets, heads]``.
         writing: Of those written to the stream at the query, ``[n_offsets, heads]``.
 

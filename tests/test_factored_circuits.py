@@ -61,6 +61,14 @@ def test_products_of_matrices():
     assert_close(c.inner(c), dense(c).square().sum((-2, -1)))
 
 
+@pytest.mark.parametrize("other", [circuit(rows=8), circuit(columns=8), circuit(offsets=3)])
+def test_products_of_matrices_of_two_shapes(other):
+    with pytest.raises(
+        ValueError, match=r"expected circuits of one shape .*got \(4, 3, 9, 7\) and"
+    ):
+        circuit().inner(other)
+
+
 @pytest.mark.parametrize("size", [9, D_HEAD, 3])
 def test_eigenvalues_are_those_of_the_matrix_and_zeros(size):
     c = circuit(size, size)
