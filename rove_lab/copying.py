@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rove_lab.factored_circuits import each_core
+from rove_lab.factored_circuits import each_core, one_thread
 from rove_lab.head_circuits import factored_ov
 from rove_lab.head_weights import check_embedding, expand_heads, wide
 from rove_lab.rotary import RotaryEmbedding
@@ -67,7 +67,8 @@ def copying_eigenvalues(
     # Under plain RoPE every offset has the same ones.
     core = circuit.core if rotate_values else circuit.core[:1]
     inside = _inside(W_E, W_V, W_O, W_U)
-    found = each_core(lambda C: torch.linalg.eigvals(C @ inside), core)
+    with one_thread():
+        found = each_core(lambda C: torch.linalg.eigvals(C @ inside), core)
     return found.expand(len(circuit.core), -1, -1)
 
 

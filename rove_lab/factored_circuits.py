@@ -2,7 +2,8 @@ r"""A head's circuits at many offsets, kept as thin factors around a small rotat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from rove_lab.arguments import check_floating, check_number
 from rove_lab.head_weights import wide
 
-__all__ = ["FactoredCircuit", "each_core"]
+__all__ = ["FactoredCircuit", "each_core", "one_thread"]
 
 
 @final
@@ -159,7 +160,8 @@ class FactoredCircuit:
                 f"{self.right.shape[-1]} columns: others have singular values only."
             )
         inside = wide(self.right) @ wide(self.left)  # A B and B A share what is not zero
-        return each_core(lambda C: torch.linalg.eigvals(C @ inside), wide(self.core))
+        with one_thread():
+            return each_core(lambda C: torch.linalg.eigvals(C @ inside), wide(self.core))
 
     def reduced(self) -> Tensor:
         r"""The matrices in orthonormal bases of their rows and columns: small, and as long.
@@ -170,13 +172,15 @@ class FactoredCircuit:
         Returns:
             ``[n_offsets, heads, min(rows, d_head), min(columns, d_head)]``.
         """
-        T_L: Tensor = torch.linalg.qr(wide(self.left)).R
-        T_R: Tensor = torch.linalg.qr(wide(self.right).mT).R
+        with one_thread():
+            T_L: Tensor = torch.linalg.qr(wide(self.left)).R
+            T_R: Tensor = torch.linalg.qr(wide(self.right).mT).R
         return each_core(lambda C: T_L @ C @ T_R.mT, wide(self.core))
 
     def singular_values(self) -> Tensor:
         """The singular values, largest first, ``[n_offsets, heads, d_head]`` (or fewer)."""
-        return each_core(torch.linalg.svdvals, self.reduced())
+        with one_thread():
+            return each_core(torch.linalg.svdvals, self.reduced())
 
 
 def each_core(compute: Callable[[Tensor], Tensor], core: Tensor) -> Tensor:
@@ -198,3 +202,23 @@ def each_core(compute: Callable[[Tensor], Tensor], core: Tensor) -> Tensor:
     # for no offsets: the shape that one would have
     found = [compute(C) for C in core] or [compute(torch.zeros_like(core.sum(0)))]
     return torch.stack(found)[: len(core)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """On the CPU, one thread for many small decompositions: more only wait for one another.
+
+    On a busy machine of two cores, the singular vectors of a 64 × 64 matrix took 1.2 ms of CPU time
+    with one thread and 33 ms with two.
+
+    Example:
+        >>> with one_thread():
+        ...     torch.get_num_threads()
+        1
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

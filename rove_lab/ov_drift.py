@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rove_lab.arguments import check_size
-from rove_lab.factored_circuits import each_core
+from rove_lab.factored_circuits import each_core, one_thread
 from rove_lab.head_circuits import factored_ov
 from rove_lab.head_weights import wide
 from rove_lab.rotary import RotaryEmbedding
@@ -154,7 +154,8 @@ def ov_subspace_overlap(
             f"expected k of at most {most} directions, got {k}: a circuit has no more."
         )
     dtype = torch.promote_types(W_V.dtype, torch.float32)
-    U_0, _, Vh_0 = torch.linalg.svd(still[0], full_matrices=False)
+    with one_thread():
+        U_0, _, Vh_0 = torch.linalg.svd(still[0], full_matrices=False)
 
     def overlaps(M: Tensor) -> Tensor:
         U, _, Vh = torch.linalg.svd(M, full_matrices=False)
@@ -162,5 +163,6 @@ def ov_subspace_overlap(
         writing = Vh_0[..., :k, :] @ Vh[..., :k, :].mT
         return torch.stack([cosines.square().sum((-2, -1)) / k for cosines in (reading, writing)])
 
-    reading, writing = each_core(overlaps, turned).to(dtype).unbind(1)
+    with one_thread():
+        reading, writing = each_core(overlaps, turned).to(dtype).unbind(1)
     return SubspaceOverlap(reading, writing)

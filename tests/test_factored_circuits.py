@@ -4,7 +4,7 @@ import pytest
 import torch
 from samples import normal
 
-from rove_lab.factored_circuits import FactoredCircuit
+from rove_lab.factored_circuits import FactoredCircuit, one_thread
 
 HEADS, OFFSETS, ROWS, COLUMNS, D_HEAD = 3, 4, 9, 7, 5
 
@@ -91,6 +91,24 @@ def test_scores_are_computed_in_float64_and_matrices_keep_their_dtype():
 def test_gradients_reach_the_weights():
     left, core, right = (x.requires_grad_() for x in vars(circuit(4, 4, 3, 2)).values())
     assert torch.autograd.gradcheck(lambda *x: FactoredCircuit(*x).norm(), (left, core, right))
+
+
+def test_decompositions_take_one_thread_and_give_the_others_back():
+    seen = []
+
+    def fail():
+        with one_thread():
+            seen.append(torch.get_num_threads())
+            raise KeyError
+
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(KeyError):
+            fail()
+        seen.append(torch.get_num_threads())
+    finally:
+        torch.set_num_threads(1)  # as for all tests
+    assert seen == [1, 2]
 
 
 def test_nothing_larger_than_allowed_is_built():

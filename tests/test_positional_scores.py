@@ -199,6 +199,10 @@ class TestBadInput:
             qk_spectrum(W_Q, W_K.mT, self.rotary)
         with pytest.raises(ValueError, match="multiple of the KV heads, got 3 and 2 in W_K"):
             qk_spectrum(W_Q[:3], W_K, self.rotary)
+        with pytest.raises(
+            ValueError, match="expected all weights on one device, got cpu and meta"
+        ):
+            qk_spectrum(W_Q, W_K.to("meta"), self.rotary)
 
     def test_a_spectrum_of_another_rotation(self):
         for spectrum in (torch.ones(2, 5), torch.tensor(1.0)):
