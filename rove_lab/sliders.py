@@ -1,8 +1,8 @@
 r"""Figures that move: a slider, its stops, and the frames a plotly figure plays without a kernel.
 
 A trace is drawn from what never changes (its style) and what each stop shows (its data). A trace
-with one stop's data stays still; the others get one plotly frame a stop. Every page of the book,
-Jupyter and Colab play the same frames.
+with one stop's data stays still; the others get one plotly frame a stop. A page of the book plays
+the frames; in Jupyter and Colab the kernel shows the same stops (:mod:`rove_lab.live_figure`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-try:
-    import plotly.graph_objects as go
-except ImportError as error:
-    raise ImportError(
-        'the figures are drawn with plotly, which is missing: pip install "rove-lab[figures]"'
-    ) from error
+from rove_lab.live_figure import LiveFigure, go
 
-# What a reader uses; the other names serve the modules that draw. `go` is plotly, found above.
+# What a reader uses; the other names serve the modules that draw. `go` is plotly, if it is there.
 __all__ = ["Slider", "go"]
 
 Values = Tensor | Sequence[Any]
@@ -170,9 +165,8 @@ def compose(
             f"{len(slider.labels)} stops, or leave the slider out"
         )
     first = 0 if slider is None else slider.first
-    figure = go.Figure(
-        [t.kind(**t.style, **t.data[first if len(t.data) > 1 else 0]) for t in traces]
-    )
+    drawn = [t.kind(**t.style, **t.data[first if len(t.data) > 1 else 0]) for t in traces]
+    figure = go.Figure(drawn) if slider is None else LiveFigure(drawn)
     figure.update_layout(
         template="plotly_white",
         height=height,

@@ -6,6 +6,8 @@ after the build.
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ import hypothesis
 import torch
 from built_book import browser, site, visit  # noqa: F401  (fixtures)
 
+ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -70,3 +73,13 @@ def chromium_path() -> Path:
     if path is None:
         pytest.fail(NO_BROWSER)
     return path
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it is installed elsewhere, built from this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run([sys.executable, *build], check=True, capture_output=True)
+    (built,) = folder.iterdir()
+    return built

@@ -360,15 +360,6 @@ def test_one_version_everywhere() -> None:
 # The wheel
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run([sys.executable, *build], check=True, capture_output=True)
-    (built,) = folder.iterdir()
-    return built
-
-
 def test_the_wheel_is_pure_and_holds_the_package_alone(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -196,7 +197,39 @@ def test_a_chapters_figures_are_inert_data_with_their_words(built: Path, chapter
         assert figure.count("<noscript>") == 1
         playing += bool(spec["frames"])
     assert playing, "a chapter has a figure that moves"
-    assert "application/vnd.jupyter.widget" not in html
+
+
+@in_the_built_book
+@each_chapter
+def test_a_chapter_says_under_its_title_what_it_takes_and_what_it_ran_with(
+    built: Path, chapter: Path
+) -> None:
+    html = (built / "book" / f"{chapter.stem}.html").read_text(encoding="utf-8")
+    box = re.search(r'</h1>\s*<ul class="rove-chapter[ "].*?</ul>', html, flags=re.DOTALL)
+    said = dict(re.findall(r'<li class="rove-(\w+)"><p>(.*?)</p></li>', box[0]))
+    assert re.fullmatch(r"\d+ min to read", said["reading"])
+    time = r"(less than a second|(\d+ min)? ?(\d+ s)?) to run on (one core|two cores|\d+ cores)"
+    assert re.fullmatch(time, said["running"])
+    assert said["gpu"].startswith("No GPU needed")
+    versions = dict(package.split(" ") for package in said["versions"][9:].split(", "))
+    assert said["versions"].startswith("Ran with rove_lab ")
+    uses_a_real_model = "rove_lab.huggingface" in chapter.read_text(encoding="utf-8")
+    asked = {"rove_lab", "torch", "plotly"} | ({"transformers"} if uses_a_real_model else set())
+    assert set(versions) == asked
+    # The pins are part of the cache's name: what is in it ran with them.
+    assert {name: import_module(name).__version__ for name in versions} == versions
+    assert re.fullmatch(
+        r"commit (unknown|[0-9a-f]{7,40}( and changes not committed)?)", said["commit"]
+    )
+
+
+@in_the_built_book
+def test_no_page_holds_a_widget(built: Path) -> None:
+    for page in PAGES:
+        html = (built / f"{page}.html").read_text(encoding="utf-8")
+        assert not re.search(
+            r"application/vnd\.jupyter\.widget|jupyter-widgets?|html-manager", html
+        )
 
 
 @in_the_built_book

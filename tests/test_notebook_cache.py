@@ -10,18 +10,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "book" / "_ext")
 
 import notebook_cache
 
+READ = [
+    "rove_lab/rotary.py",
+    "rove_lab/deep/part.py",
+    "requirements.txt",
+    "book/_ext/execution_record.py",
+]
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "rove_lab" / "deep").mkdir(parents=True)
-    for name in ["rove_lab/rotary.py", "rove_lab/deep/part.py", "requirements.txt", "README.md"]:
+    (tmp_path / "book" / "_ext").mkdir(parents=True)
+    for name in [*READ, "README.md"]:
         (tmp_path / name).write_text(name)
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "name", ["rove_lab/rotary.py", "rove_lab/deep/part.py", "requirements.txt"]
-)
+@pytest.mark.parametrize("name", READ)
 def test_a_change_in_code_or_pins_changes_the_fingerprint(project: Path, name: str) -> None:
     before = notebook_cache.fingerprint(project)
     assert notebook_cache.fingerprint(project) == before

@@ -26,6 +26,7 @@ repository = tool("repository")
 steps = tool("steps")
 
 OTHER = "https://github.com/some-one/their.lab"
+MARKS = ("slow", "isolation", "book", "browser")
 
 
 # The address
@@ -146,19 +147,20 @@ def test_a_malformed_address_is_refused_and_changes_nothing(url: str, copy: Path
 def test_unit_tests_come_before_the_book_and_its_pages_after() -> None:
     commands = [" ".join(step.command) for step in steps.check()]
     unit = next(i for i, words in enumerate(commands) if "not book and not browser" in words)
+    alone = next(i for i, words in enumerate(commands) if "-m isolation" in words)
     built = next(i for i, words in enumerate(commands) if "jupyter-book" in words)
     pages = next(i for i, words in enumerate(commands) if "(book or browser)" in words)
-    assert unit < built < pages
+    assert unit < alone < built < pages
     assert commands[built].endswith("-W --keep-going")
 
 
 def test_every_test_runs_in_one_stage_and_slow_ones_in_test_all() -> None:
     def selects(words: str, marks: set[str]) -> bool:
-        return bool(eval(words, {name: name in marks for name in ("slow", "book", "browser")}))
+        return bool(eval(words, {name: name in marks for name in MARKS}))
 
     for task, count in ((steps.check(), 0), (steps.check_all(), 1)):
         stages = [step.command[-1] for step in task if "pytest" in step.command]
-        for mark in (set(), {"book"}, {"browser"}, {"book", "browser"}):
+        for mark in (set(), {"isolation"}, {"book"}, {"browser"}, {"book", "browser"}):
             assert sum(selects(stage, mark) for stage in stages) == 1
             assert sum(selects(stage, mark | {"slow"}) for stage in stages) == count
 

@@ -82,7 +82,14 @@ def check(also: str = "not slow") -> list[Step]:
         Step("spelling (codespell)", (venv_program("codespell"),)),
         Step("types (mypy)", python("-m", "mypy")),
         Step("who imports whom (import-linter)", (venv_program("lint-imports"),)),
-        Step("unit tests and doctests (pytest)", pytest(f"not book and not browser and {also}")),
+        Step(
+            "unit tests and doctests (pytest)",
+            pytest(f"not isolation and not book and not browser and {also}"),
+        ),
+        Step(
+            "chapters that changed, each alone as in Colab, on plotly 5 and 7 (pytest)",
+            pytest(f"isolation and {also}"),
+        ),
         *book(),
         Step("the built pages, in a browser too (pytest)", pytest(f"(book or browser) and {also}")),
     ]
