@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rove_lab.arguments import check_floating
+from rove_lab.head_weights import as_offsets, check_projection
 from rove_lab.rotary import RotaryEmbedding, check_rotary
-from rove_lab.rotation import as_positions
 
 __all__ = ["channel_frequencies", "kernel_spectrum", "offset_kernels", "quarter_turn"]
 
@@ -38,12 +38,8 @@ def offset_kernels(
         tensor([[1.0000, 0.0000],
                 [0.5403, 0.8415]])
     """
-    check_values(W_V, rotary)
-    offsets = as_positions(offsets)
-    if offsets.dim() != 1:
-        raise ValueError(
-            f"expected offsets [n_offsets], got {list(offsets.shape)}: flatten, or pass [delta]."
-        )
+    check_projection("W_V", W_V, rotary)
+    offsets = as_offsets(offsets)
     # Every row of W_V meets every offset: the offsets take the place of positions.
     rows = W_V.unsqueeze(-2).expand(-1, -1, len(offsets), -1)
     return rotary(offsets, device=W_V.device).apply(rows).movedim(-2, 0)
@@ -71,7 +67,7 @@ def kernel_spectrum(W_V: Tensor, rotary: RotaryEmbedding) -> Tensor:
         >>> kernel_spectrum(torch.eye(4)[None], RotaryEmbedding(4, rotary_dim=2))
         tensor([[0.5000, 0.5000]])
     """
-    check_values(W_V, rotary)
+    check_projection("W_V", W_V, rotary)
     W = W_V.to(torch.promote_types(W_V.dtype, torch.float32))
     largest = W.abs().amax((-2, -1), keepdim=True)  # squares of very small weights would vanish
     energy = (W / largest.where(largest > 0, 1)).square().sum(-2)
@@ -134,26 +130,3 @@ def quarter_turn(x: Tensor, rotary: RotaryEmbedding) -> Tensor:
     turned = torch.zeros_like(x)
     turned[..., a], turned[..., b] = -x[..., b], x[..., a]
     return turned
-
-
-def check_values(W_V: Tensor, rotary: RotaryEmbedding) -> None:
-    """Checks that value weights ``[heads, d_model, d_head]`` fit a rotation.
-
-    Args:
-        W_V: ``[heads, d_model, d_head]``.
-        rotary: The rotations.
-
-    Raises:
-        TypeError: If one is of another type.
-        ValueError: If the shape does not fit.
-
-    Example:
-        >>> check_values(torch.zeros(1, 4, 2), RotaryEmbedding(2))
-    """
-    check_floating("W_V", W_V)
-    check_rotary(rotary)
-    if W_V.dim() != 3 or W_V.shape[-1] != rotary.d_head or W_V.shape[-2] == 0:
-        raise ValueError(
-            f"expected W_V [heads, d_model, d_head={rotary.d_head}], got {list(W_V.shape)}: a "
-            "torch Linear's weight is its transpose; a single head needs W_V[None]."
-        )

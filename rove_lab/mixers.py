@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from rove_lab.convolution import attentive_convolution
-from rove_lab.kernels import channel_frequencies, check_values, quarter_turn
+from rove_lab.head_weights import check_projection
+from rove_lab.kernels import channel_frequencies, quarter_turn
 from rove_lab.masking import Positions, positions_of
 from rove_lab.matrix_mixer import Mixer, check_factors, kronecker_rank, pair
 from rove_lab.rotary import RotaryEmbedding
@@ -204,7 +205,7 @@ class RotaryMixer(Mixer):
         key_positions: Positions = None,
     ) -> None:
         check_factors(pattern=(pattern, 2), W_V=(W_V, 2))
-        check_values(W_V[None], rotary)
+        check_projection("W_V", W_V[None], rotary)
         super().__init__(pair(pattern), pair(W_V), pattern)
         self.pattern, self.W_V, self.rotary = pattern, W_V, rotary
         here, there = positions_of(self.q_len, self.k_len, positions, key_positions)

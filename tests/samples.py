@@ -1,4 +1,4 @@
-"""Inputs of attention that are random and the same in every run."""
+"""Inputs and weights of attention that are random and the same in every run."""
 
 import itertools
 
@@ -16,6 +16,19 @@ def inputs(q_len=4, k_len=4, n_heads=4, n_kv_heads=2, d_head=8, batch=2, **how):
         normal(batch, n_heads, q_len, d_head, seed=1, **how),
         normal(batch, n_kv_heads, k_len, d_head, seed=2, **how),
         normal(batch, n_kv_heads, k_len, d_head, seed=3, **how),
+    )
+
+
+HEADS, KV_HEADS, D_MODEL = 4, 2, 5
+
+
+def attention_weights(layout):
+    """W_Q, W_K, W_V, W_O of four heads on two KV heads, for a Layout of references_mixers."""
+    return (
+        normal(HEADS, D_MODEL, layout.d_head, seed=1),
+        normal(KV_HEADS, D_MODEL, layout.d_head, seed=2),
+        normal(KV_HEADS, D_MODEL, layout.d_head, seed=3),
+        normal(HEADS, layout.d_head, D_MODEL, seed=4),
     )
 
 
