@@ -49,7 +49,7 @@ def kernel_spectrum(W_V: Tensor, rotary: RotaryEmbedding) -> Tensor:
     r"""The share of each rotary plane, :math:`s_m = \lVert P_m W_V\rVert^2 / \lVert W_V\rVert^2`.
 
     It says how the kernel forgets: :math:`\langle\psi_0,\psi_\delta\rangle/\lVert W_V\rVert^2 =
-    \sum_m s_m\cos(\delta\omega_m) + s_{\text{unrotated}}`.
+    \sum_m s_m\cos(\delta\omega_m) + s_{rest}`.
 
     Args:
         W_V: ``[heads, d_model, d_head]``, acting on row vectors.

@@ -64,8 +64,10 @@ class LiveFigure(go.Figure):  # type: ignore[misc]  # plotly has no types
 
     def _ipython_display_(self) -> None:
         """What IPython calls to show the figure: as a cell's last value, or by ``display``."""
-        moves = len(self.frames) and len(self.layout.sliders)
-        box = _widgets(self) if moves and where() in {"colab", "jupyter"} else None
+        moves = len(self.frames) and len(self.layout.sliders) == 1
+        # A renderer that opens a browser or draws a picture has no data for an Output to show.
+        live = moves and where() in {"colab", "jupyter"} and self._repr_mimebundle_()
+        box = _widgets(self) if live else None
         if box is None:
             super()._ipython_display_()
         else:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from rove_lab.arguments import check_flag, check_number, check_size
+from rove_lab.arguments import check_flag, check_index, check_number, check_size
 from rove_lab.masking import Positions
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.self_attention import KVCache, RotarySelfAttention
@@ -79,13 +79,18 @@ class GPTConfig:
                 f"{self.n_kv_heads}."
             )
         if self.value_planes is not None:
+            if not hasattr(self.value_planes, "__iter__"):
+                raise TypeError(
+                    f"expected value_planes as indices of planes, got {self.value_planes!r}."
+                )
             if not self.rotate_values:
                 raise ValueError(
                     "expected no value_planes with rotate_values=False (plain RoPE), got "
                     f"{self.value_planes}: drop them."
                 )
-            # A list comes back from JSON; a tuple can be compared and hashed.
-            object.__setattr__(self, "value_planes", tuple(self.value_planes))
+            # A list comes back from JSON; a tuple of plain integers can be compared and hashed.
+            planes = tuple(check_index("a plane", plane) for plane in self.value_planes)
+            object.__setattr__(self, "value_planes", planes)
         self.rotaries()  # refuses what cannot be rotated
 
     @classmethod
@@ -230,11 +235,11 @@ class GPT(nn.Module):
 
         Raises:
             TypeError: If tokens are not integers.
-            ValueError: If shapes do not fit, or there is not one cache a layer.
+            ValueError: If shapes do not fit, or there is not one cache a layer, all of one length.
             IndexError: If a token is ``d_vocab`` or more, or negative.
         """
         self._check(tokens, cache)
-        x = self.embed(tokens)
+        x = self.embed(tokens.long())
         for block, held in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
             x = block(x, positions, attn_mask, held)
         logits: Tensor = self.unembed(self.ln_final(x))
@@ -281,15 +286,26 @@ class GPT(nn.Module):
         return tokens
 
     def _check(self, tokens: Tensor, cache: tuple[KVCache, ...] | None) -> None:
-        if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.is_complex():
+        integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+        if not isinstance(tokens, Tensor) or tokens.dtype not in integers:
             got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
             raise TypeError(f"expected tokens as a tensor of integers, got {got}.")
         if tokens.dim() != 2 or 0 in tokens.shape:
             raise ValueError(
                 f"expected tokens [batch, pos], one or more of each, got {list(tokens.shape)}."
             )
-        if cache is not None and len(cache) != len(self.blocks):
+        if cache is None:
+            return
+        given = cache if isinstance(cache, tuple) else ()
+        held = [one for one in given if isinstance(one, KVCache)]
+        if len(held) != len(self.blocks) or len({*map(id, held)}) != len(held):
             raise ValueError(
-                f"expected a cache for each of {len(self.blocks)} layers, got {len(cache)}: "
-                "make one with new_cache()."
+                f"expected a cache for each of {len(self.blocks)} layers, none of them twice, got "
+                f"{cache!r}: make them with new_cache()."
+            )
+        lengths = [0 if one.k is None else one.k.shape[-2] for one in held]
+        if len({*lengths}) != 1:
+            raise ValueError(
+                f"expected caches of one length, got {lengths}: a pass was stopped half-way; slice "
+                "k, v and positions of each to the shortest, or begin anew."
             )

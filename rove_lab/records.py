@@ -119,8 +119,8 @@ class Record:
         for name in names:
             columns = _look_up(columns, name)
         return {
-            column: {row: _look_up(cell, score) for row, cell in rows.items()}
-            for column, rows in columns.items()
+            column: {row: _look_up(cell, score) for row, cell in _named(rows).items()}
+            for column, rows in _named(columns).items()
         }
 
     def _check_seeds(self) -> None:
@@ -149,7 +149,7 @@ def write_record(record: Record, folder: Path | str) -> Path:
         The path of the file.
 
     Raises:
-        TypeError: If the config holds what JSON cannot.
+        TypeError: If the config holds what JSON cannot, or would bring back otherwise.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -158,8 +158,10 @@ def write_record(record: Record, folder: Path | str) -> Path:
         'record.json'
     """
     text = json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False)
-    # one seed's numbers belong on one line
-    text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text)
+    # a list of numbers belongs on one line; a text is never touched: in JSON it has no line breaks
+    text = re.sub(r"\[\n[-+.\deE,\s]+\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
+    if Record(**json.loads(text)) != record:
+        raise TypeError("expected a record that JSON can hold, with words for names and no tuples.")
     path = Path(folder) / "record.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n", encoding="utf-8")
@@ -225,7 +227,15 @@ def open_record(slug: str) -> Record:
     return read_record(found[slug])
 
 
+def _named(values: Any) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise ValueError("expected columns, rows and scores below the names given: give fewer.")
+    return values
+
+
 def _look_up(values: Any, name: str) -> Any:
+    if not isinstance(values, dict):
+        raise ValueError(f"expected names down to the numbers, got one more: {name!r}.")
     if name not in values:
         raise ValueError(f"expected a name among {', '.join(values)}, got {name!r}.")
     return values[name]
@@ -242,6 +252,8 @@ def _is_number(value: object) -> bool:
 
 def _check_values(values: object, n_seeds: int, name: str) -> None:
     if isinstance(values, dict):
+        if not values:
+            raise ValueError(f"expected numbers in {name}, got none.")
         for key, inner in values.items():
             _check_values(inner, n_seeds, f"{name}[{key!r}]")
     elif not isinstance(values, list):

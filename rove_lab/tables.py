@@ -18,7 +18,7 @@ class Table(str):
         columns: Column to row to one number a seed; each column has the same rows.
 
     Raises:
-        ValueError: If there is no column, or the columns' rows differ.
+        ValueError: If there is no column, the columns' rows differ, or a cell is empty.
 
     Example:
         >>> print(Table({"RoVE": {"1 head": [0.9, 1.0, 0.95]}}))
@@ -36,6 +36,8 @@ class Table(str):
             raise ValueError(
                 f"expected columns with the same rows, got {named}; give every column each row"
             )
+        if not all(len(seeds) for column in columns.values() for seeds in column.values()):
+            raise ValueError("expected a number or more in every cell, got none; leave the row out")
         words = [
             ["", *columns],
             *(
@@ -50,8 +52,11 @@ class Table(str):
             for row, *cells in words
         ]
         table = super().__new__(cls, "\n".join(lines))
-        table._columns = columns
+        table._columns = {name: dict(column) for name, column in columns.items()}
         return table
+
+    def __reduce__(self) -> tuple[type[Table], tuple[object]]:
+        return Table, (self._columns,)  # a copy is made from the numbers, not from the text
 
     def __repr__(self) -> str:
         return str(self)

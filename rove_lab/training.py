@@ -161,7 +161,7 @@ def train_matched(
         progress: Whether to print a line with losses, speed and time left now and then.
 
     Returns:
-        Name to run; Ctrl-C ends all of them at the same step and keeps what was learned.
+        Name to run; Ctrl-C ends all of them within one step and keeps what was learned.
 
     Raises:
         FloatingPointError: If a loss is no longer finite.

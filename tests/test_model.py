@@ -10,6 +10,7 @@ from torch.nn.functional import gelu
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from rove_lab.model import GPT, GPTConfig
+from rove_lab.self_attention import KVCache
 
 SMALL = GPTConfig(d_vocab=31, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_head=8, base=100.0)
 CONFIGS = {
@@ -271,6 +272,8 @@ def test_tokens_that_do_not_fit_are_refused():
         model(torch.zeros(1, 3))
     with pytest.raises(TypeError, match="tensor of integers, got list"):
         model([[1, 2]])
+    with pytest.raises(TypeError, match=r"tensor of integers, got torch\.bool"):
+        model(torch.ones(1, 3, dtype=torch.bool))
     for shape in ((3,), (1, 0), (0, 3), (1, 2, 3)):
         with pytest.raises(ValueError, match=r"expected tokens \[batch, pos\]"):
             model(torch.zeros(shape, dtype=torch.long))
@@ -278,8 +281,67 @@ def test_tokens_that_do_not_fit_are_refused():
         model(torch.tensor([[31]]))
     with pytest.raises(ValueError, match=r"positions"):
         model(tokens_of(), positions=torch.arange(5))
-    with pytest.raises(ValueError, match="a cache for each of 2 layers, got 1"):
-        model(tokens_of(), cache=model.new_cache()[:1])
+
+
+def test_caches_that_would_decode_wrongly_are_refused():
+    model, tokens = SMALL.build(), tokens_of()
+    one = KVCache()
+    for cache in (
+        model.new_cache()[:1],
+        (one, one),
+        (None, None),
+        (),
+        one,
+        list(model.new_cache()),
+    ):
+        with pytest.raises(ValueError, match="a cache for each of 2 layers, none of them twice"):
+            model(tokens, cache=cache)
+
+
+def test_a_pass_that_was_stopped_half_way_is_not_continued():
+    model, tokens, cache = SMALL.build(), tokens_of(), None
+    cache = model.new_cache()
+    model(tokens[:, :6], cache=cache)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    hook = model.blocks[1].register_forward_pre_hook(stop)
+    with pytest.raises(KeyboardInterrupt):
+        model(tokens[:, 6:], cache=cache)
+    hook.remove()
+    with pytest.raises(ValueError, match=r"caches of one length, got \[7, 6\]"):
+        model(tokens[:, 6:], cache=cache)
+    first = cache[0]
+    first.k, first.v, first.positions = (
+        first.k[..., :6, :],
+        first.v[..., :6, :],
+        first.positions[:6],
+    )
+    torch.testing.assert_close(model(tokens[:, 6:], cache=cache), model(tokens)[:, 6:])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_bytes_are_tokens(dtype):
+    model, tokens = SMALL.build(), tokens_of()
+    assert torch.equal(model(tokens.to(dtype)), model(tokens))
+
+
+def test_planes_may_come_as_a_tensor():
+    given = replace(SMALL, value_planes=torch.tensor([0, 2]))
+    assert given == CONFIGS["two planes"]
+    assert hash(given) == hash(CONFIGS["two planes"])
+    with pytest.raises(TypeError, match=r"a plane to be an integer, got 0\.5"):
+        replace(SMALL, value_planes=[0.5])
+    with pytest.raises(TypeError, match="value_planes"):
+        replace(SMALL, value_planes=3)
+
+
+def test_what_is_written_to_the_stream_is_smaller_the_more_layers_write():
+    few, many = (replace(SMALL, n_layers=n).build().blocks[0] for n in (1, 16))
+    for weight in ("attn.W_O", "mlp.W_out.weight"):
+        ratio = few.get_parameter(weight).std() / many.get_parameter(weight).std()
+        assert ratio.item() == pytest.approx(4, rel=0.2)
 
 
 def test_generation_refuses_what_means_nothing():

@@ -15,14 +15,15 @@ READ = [
     "rove_lab/deep/part.py",
     "requirements.txt",
     "book/_ext/execution_record.py",
+    "results/messenger/record.json",
+    "tools/steps.py",
 ]
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "rove_lab" / "deep").mkdir(parents=True)
-    (tmp_path / "book" / "_ext").mkdir(parents=True)
     for name in [*READ, "README.md"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     return tmp_path
 

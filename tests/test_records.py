@@ -36,6 +36,24 @@ def test_a_record_comes_back_as_it_was_written(tmp_path):
     assert "μ" in text
 
 
+def test_texts_come_back_as_they_were(tmp_path):
+    config = {
+        "words": ["a  b", "c"],
+        "empty": [],
+        "numbers": [1, -2.5e-7],
+        "deep": [[1, 2], ["[ x,  y ]"]],
+    }
+    record = replace(RECORD, question="is [ a ] interval  [ x,   y ] fine?", config=config)
+    assert read_record(write_record(record, tmp_path)) == record
+
+
+@pytest.mark.parametrize("config", [{1: 2}, {"sizes": (1, 2)}])
+def test_what_json_would_bring_back_otherwise_is_refused(config, tmp_path):
+    with pytest.raises(TypeError, match="a record that JSON can hold"):
+        write_record(replace(RECORD, config=config), tmp_path)
+    assert not (tmp_path / "record.json").exists()
+
+
 def test_a_table_shows_the_mean_and_the_spread_of_every_cell():
     values = {
         "task": {
@@ -56,6 +74,13 @@ def test_a_table_shows_the_mean_and_the_spread_of_every_cell():
         replace(RECORD, values=values).table("other", score="both")
     with pytest.raises(ValueError, match="expected a name among both, got 'token'"):
         replace(RECORD, values=values).table("task", score="token")
+    for names in (("task", "RoPE"), ("task", "RoPE", "MLP"), ("task", "RoPE", "MLP", "both")):
+        with pytest.raises(ValueError, match=r"give fewer|got one more"):
+            replace(RECORD, values=values).table(*names, score="both")
+    with pytest.raises(ValueError, match="got one more: 'x'"):
+        replace(RECORD, values=values).table("task", "RoPE", "MLP", "both", "x", score="both")
+    with pytest.raises(ValueError, match="expected numbers in values\\['RoVE'\\], got none"):
+        replace(RECORD, values={"RoVE": {}})
 
 
 def test_the_schema_is_the_contract_s():

@@ -1,5 +1,7 @@
 """Tables: the same numbers as text and as HTML, with their spread."""
 
+import copy
+import pickle
 import re
 from xml.etree import ElementTree
 
@@ -33,6 +35,27 @@ def test_html_holds_the_same_cells_with_headers_that_say_what_they_head():
         ["d < 8", "0.000 [0.000, 0.000]", "1.000 [1.000, 1.000]"],
     ]
     assert [head.get("scope") for head in table.iter("th")] == ["col", "col", "row", "row"]
+
+
+def test_names_are_words_and_not_markup():
+    html = Table({"a < b": {"<i>": [1.0]}})._repr_html_()
+    assert "a &lt; b" in html
+    assert "&lt;i&gt;" in html
+
+
+def test_a_copy_is_the_same_and_a_later_change_of_the_numbers_leaves_it():
+    columns = {"RoVE": {"1 head": [1.0]}}
+    table = Table(columns)
+    for copied in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert copied == table
+        assert copied._repr_html_() == table._repr_html_()
+    columns["RoVE"]["1 head"] = [9.0]
+    assert "1.000" in table._repr_html_()
+
+
+def test_an_empty_cell_is_refused():
+    with pytest.raises(ValueError, match="a number or more in every cell"):
+        Table({"RoVE": {"1 head": []}})
 
 
 @pytest.mark.parametrize(

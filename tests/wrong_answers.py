@@ -149,7 +149,19 @@ def without_turn(model, task):
     model.attention[0].rotate_values = False
     return held_out_scores(model, task)
 """,
-            "stays switched off",
+            "stays changed",
+        ),
+        (
+            """
+def without_turn(model, task):
+    import copy
+
+    layer = copy.deepcopy(model.attention[0])
+    layer.rotate_values = False
+    model.attention[0] = layer
+    return held_out_scores(model, task)
+""",
+            "stays changed",
         ),
         (
             """
@@ -163,6 +175,23 @@ def without_turn(model, task):
         ),
     ],
     "ex-blur": [
+        (
+            """
+def one_head(taps):
+    rows = taps.flatten(1)
+    return torch.linalg.matrix_rank(rows) <= 1 and (rows @ rows[0] >= 0).all()
+""",
+            "both signs",
+        ),
+        (
+            """
+def one_head(taps):
+    rows = taps.flatten(1)
+    one_sign = ((rows[1:] * rows[:-1]).sum(-1) >= 0).all()
+    return torch.linalg.matrix_rank(rows) <= 1 and one_sign
+""",
+            "both signs",
+        ),
         (
             """
 def one_head(taps):
@@ -277,6 +306,24 @@ def rove_head(q, k, v, rotary, t):
         ("def furthest(q, k, v, rotary): return 0", "not always the fastest"),
         ("def furthest(q, k, v, rotary): return 5", "not always the slowest"),
         ("def furthest(q, k, v, rotary): return 9", "one of 6 planes"),
+        (
+            """
+def furthest(q, k, v, rotary):
+    return v[..., rotary.plane_channels].square().sum((0, 1, 3)).argmax()
+""",
+            "not always the loudest",
+        ),
+        (
+            """
+def furthest(q, k, v, rotary):
+    sizes = []
+    for m in range(len(rotary.inv_freq)):
+        z = rove_attention(q, k, v, rotary, value_rotary=rotary.planes([m]))
+        sizes.append(z.norm())
+    return torch.stack(sizes).argmax()
+""",
+            "not the longest output",
+        ),
         (
             """
 def furthest(q, k, v, rotary):
@@ -398,6 +445,15 @@ def slow_share(W_V, rotary):
         ("def terms(d_head, turning): return d_head", "here some do not turn"),
     ],
     "ex-fft": [
+        (
+            """
+def convolve(kernels, x):
+    n = len(x)
+    K, X = torch.fft.fft(kernels, 2 * n, dim=0), torch.fft.fft(x, 2 * n, dim=0)
+    return torch.fft.ifft(torch.einsum("fi,fio->fo", X, K), dim=0)[:n]
+""",
+            "take `.real`",
+        ),
         (
             """
 def convolve(kernels, x):

@@ -15,12 +15,15 @@ from typing import Any
 
 
 def fingerprint(root: Path) -> str:
-    """A short hash of the sources and pins that a notebook's outputs depend on."""
+    """A short hash of the sources, pins and records that a notebook's outputs depend on."""
     digest = hashlib.sha256()
     sources = sorted((root / "rove_lab").rglob("*.py"))
     # How notebooks are executed, and what is recorded of it, is part of what the cache holds.
     how = [root / "book" / "_ext" / f"{name}.py" for name in ("notebook_cache", "execution_record")]
-    for path in [*sources, *how, root / "requirements.txt", root / "constraints.txt"]:
+    records = sorted((root / "results").glob("*/record.json"))
+    # tools/steps.py names the version of the package that brings a pretrained model.
+    pins = [root / name for name in ("requirements.txt", "constraints.txt", "tools/steps.py")]
+    for path in [*sources, *how, *records, *pins]:
         if path.exists():
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -99,22 +99,25 @@ def check_furthest(furthest: object) -> None:
     """
     with verdict("a plane moves the output by how far it turns and by what the values hold there."):
         random = draw(403)
-        for strong, weak in ((1, 3), (2, 5), (0, 1), (5, 0)):
+        # the last: a slow plane is the loudest, and a faster one moves the output further
+        for strong, weak, gain in ((2, 1, 6), (1, 3, 6), (0, 1, 6), (5, 0, 6), (5, 0, 1.5)):
             rotary = RotaryEmbedding(12, base=20.0)
             q, k, v = torch.randn(3, 1, 12, 12, generator=random, dtype=torch.float64)
-            v[..., rotary.plane_channels[strong]] *= 6
+            v[..., rotary.plane_channels[strong]] *= gain
             v[..., rotary.plane_channels[weak]] *= 0.01
             A = attention_pattern(q, k, rotary)
             t = torch.arange(12)
             outputs = [_by_offset(A, v, rotary.planes([m]), t) for m in range(6)]
             change = torch.stack([(y - A @ v).norm() for y in outputs])
             size = torch.stack([y.norm() for y in outputs])
+            loudness = v[..., rotary.plane_channels].square().sum((0, 1, 3))
             mistakes: dict[str, Tensor | float] = {
+                "not always the loudest: a plane must turn, too.": loudness.argmax(),
+                "not the longest output, but the one furthest from RoPE's.": size.argmax(),
                 "not always the fastest: a plane needs energy in the values, too.": 0.0,
+                "not always the slowest.": 5.0,
                 "that is the plane that changes the output least.": change.argmin(),
                 "planes are numbered from 0.": change.argmax() + 1.0,
-                "not the longest output, but the one furthest from RoPE's.": size.argmax(),
-                "not always the slowest.": 5.0,
             }
             answer = read(call(furthest, q, k, v, rotary), [])
             require(answer in range(7), f"expected the index of one of 6 planes, got {answer:g}.")

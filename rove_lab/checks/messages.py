@@ -47,8 +47,8 @@ def check_take_away(without_turn: object) -> None:
             got = read([answer[question] for question in right], [len(right)])
             compare(got, _numbers(right), mistakes)
             require(
-                layer.rotate_values is True,
-                "the scores are right, but the model stays switched off: switch it on again "
+                held_out_scores(model, task) == turned,
+                "the scores are right, but the model stays changed: leave it as you found it "
                 "before you return.",
             )
 
@@ -83,6 +83,8 @@ def check_one_head(one_head: object) -> None:
             (torch.stack([matrix(2).abs(), matrix(2).abs()]), False, many),
             (weighted([1.0, -1.0], 1), False, signs),
             (weighted([0.2, 0.5, -0.3], 3), False, signs),
+            (weighted([0.0, 0.5, -0.5], 3), False, signs),
+            (weighted([1.0, 0.0, -1.0], 2), False, signs),
             (weighted([0.7, 0.2, 0.1], 3), True, entries),
             (weighted([3.0, 2.0, 4.0], 4), True, entries),
             (-weighted([0.5, 0.25], 1).abs(), True, mirror),

@@ -32,7 +32,7 @@ class NotSolved(Exception):
 def verdict(showed: str) -> Iterator[None]:
     """Print "Solved: ..." if the block ends, "Not solved yet: ..." if anything in it raises.
 
-    What the reader's code does to the default dtype or to torch's random numbers is undone.
+    What the reader's code does to torch's defaults, gradients or random numbers is undone.
 
     Args:
         showed: What a right answer showed, one sentence.
@@ -45,9 +45,13 @@ def verdict(showed: str) -> Iterator[None]:
         ...     compare(read(1 + 1, []), 2)
         Solved: one and one are two.
     """
-    dtype = torch.get_default_dtype()
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
     try:
-        with torch.random.fork_rng(devices=[]):
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.set_grad_enabled(torch.is_grad_enabled()),
+            torch.device("cpu"),  # where the inputs are drawn
+        ):
             yield
         said = f"Solved: {showed}"
     except NotSolved as hint:
@@ -56,7 +60,9 @@ def verdict(showed: str) -> Iterator[None]:
         said = f"Not solved yet: the answer cannot be used ({_in_a_line(error)})."
     finally:
         torch.set_default_dtype(dtype)
-    print(said)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
+    print(said.encode("utf-8", "backslashreplace").decode())
 
 
 def call(function: object, *inputs: Any) -> Any:
@@ -111,11 +117,12 @@ def read(answer: object, shape: Sequence[int]) -> Tensor:
     if answer is None or answer is ...:
         raise NotSolved("put your answer in the place of `...`.")
     try:
-        tensor = torch.as_tensor(answer).detach().cpu()
+        wide = torch.float64 if isinstance(answer, float) else None  # not the reader's default
+        tensor = torch.as_tensor(answer, dtype=wide).detach().cpu()
     except Exception as error:  # a string, a dict, a ragged list, a tensor without data, ...
         raise NotSolved(f"{expected}, got {type(answer).__name__}.") from error
     if tensor.is_complex():
-        raise NotSolved(f"{expected} of real numbers, got complex ones (`torch.view_as_real`).")
+        raise NotSolved(f"{expected}, real; yours is complex: take `.real`, or view_as_real.")
     if tensor.numel() == 1 and not shape:
         tensor = tensor.reshape(())
     if list(tensor.shape) != list(shape):
