@@ -8,13 +8,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "_build" / "html"
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 WIDE, NARROW = 1280, 390
 LAUNCH = [
     "--headless",
@@ -28,16 +26,6 @@ LAUNCH = [
 ]
 
 Open = Callable[..., Page]
-
-
-def pages(entries: list[dict]) -> Iterator[str]:
-    """The pages of these entries of the contents and of their sections, in reading order."""
-    for entry in entries:
-        yield entry["file"]
-        yield from pages(entry.get("sections", []))
-
-
-PAGES = [TOC["root"], *(page for part in TOC["parts"] for page in pages(part["chapters"]))]
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from built_book import PAGES
+from book_contents import PAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / "_build" / "html"

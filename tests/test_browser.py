@@ -5,7 +5,8 @@ import re
 from itertools import pairwise
 
 import pytest
-from built_book import BOOK, NARROW, PAGES, ROOT, WIDE, Open, serious_faults
+from book_contents import PAGES
+from built_book import BOOK, NARROW, ROOT, WIDE, Open, serious_faults
 from PIL import Image, ImageStat
 from playwright.sync_api import Locator, Page, expect
 
