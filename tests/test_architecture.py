@@ -126,6 +126,16 @@ def top_of_the_core(floors: list[list[str]]) -> int:
     return next(index for index, floor in enumerate(floors) if "mixers" in floor)
 
 
+def test_no_merge_was_left_half_done() -> None:
+    names = [
+        name for part in ("book", "rove_lab", "tests", "tools") for name in (ROOT / part).rglob("*")
+    ]
+    for path in [*names, *ROOT.glob("*.*")]:
+        if path.suffix in {".py", ".md", ".css", ".js", ".ipynb", ".toml", ".yml", ".txt"}:
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"^(<{7}|>{7}) ", text, re.MULTILINE), path
+
+
 # Sizes and names
 
 
