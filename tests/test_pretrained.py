@@ -336,10 +336,11 @@ def test_smollm2s_value_weights_are_those_of_its_layers(smollm2):
     model = smollm2[0]
     W_V = value_weights(model)
     assert W_V.shape == (30, 3, 576, 64)
-    x = torch.randn(5, 576, generator=torch.Generator().manual_seed(0))
-    for layer, weights in zip(model.model.layers, W_V, strict=True):
-        v = layer.self_attn.v_proj(x).unflatten(-1, (3, 64)).transpose(0, 1)
-        torch.testing.assert_close(x @ weights, v, rtol=0, atol=1e-5)
+    x = torch.randn(5, 576, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for layer, weights in zip(model.model.layers, W_V.double(), strict=True):
+        v = nn.functional.linear(x, layer.self_attn.v_proj.weight.double())
+        v = v.unflatten(-1, (3, 64)).transpose(0, 1)
+        torch.testing.assert_close(x @ weights, v, rtol=0, atol=1e-12)
 
 
 def test_loading_leaves_gguf_as_it_was(smollm2):
