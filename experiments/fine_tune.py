@@ -39,7 +39,6 @@ ARMS = {
     ),
     "RoVE, fast half": replace(ROPE, rotate_values=True, value_planes=tuple(range(PLANES // 2))),
 }
-SCRATCH = "RoVE from the start"
 FIRST = TrainConfig(steps=800, batch_size=16, learning_rate=2e-3, warmup_steps=40)
 THEN = TrainConfig(steps=320, batch_size=16, learning_rate=1e-3, warmup_steps=10)
 LENGTHS = {"1 x": 1, "16 x": 16}
@@ -72,9 +71,11 @@ def run(seed: int) -> tuple[dict[str, Any], float]:
     if first.interrupted or scratch.interrupted or any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
     found = {
-        "at once": at_once,
-        "after": {name: scores(one.model) for name, one in runs.items()}
-        | {SCRATCH: scores(scratch.model)},
+        "losses": {
+            "at once": at_once,
+            "trained on": {name: scores(one.model) for name, one in runs.items()},
+        },
+        "from the start": {"RoVE": scores(scratch.model)},
         "curve": {
             name: {str(step): loss for step, loss in zip(one.steps, one.losses, strict=True)}
             for name, one in runs.items()
@@ -128,7 +129,9 @@ def main(seeds: int = 4, workers: int = 2, folder: Path = ROOT / "results" / "fi
                 seed = waiting[future]
                 found[seed], seconds = future.result()
                 cpu_s += seconds
-                after = {name: one["1 x"] for name, one in found[seed]["after"].items()}
+                after = {
+                    name: one["1 x"] for name, one in found[seed]["losses"]["trained on"].items()
+                }
                 words = ", ".join(f"{name} {loss:.3f}" for name, loss in after.items())
                 left = (time.perf_counter() - started) / done * (seeds - done)
                 print(f"[{done}/{seeds}] seed {seed}: {words}; {left:.0f} s left", flush=True)
