@@ -31,7 +31,12 @@ def small_model(model_type, *, yarn=None, attention=None, dtype=torch.float64, *
             each |= yarn
         config.max_position_embeddings = int(yarn["factor"]) * 64
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).double()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    return draw_weights(model.double()).to(dtype).eval()
+
+
+def draw_weights(model):
+    """The model with weights so large that attention is far from uniform."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -40,7 +45,7 @@ def small_model(model_type, *, yarn=None, attention=None, dtype=torch.float64, *
                 parameter += 0.3 * noise
             else:
                 parameter.copy_(1.5 * noise / parameter.shape[-1] ** 0.5)
-    return model.to(dtype).eval()
+    return model
 
 
 def rope(base=BASE, **more):
