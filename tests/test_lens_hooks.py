@@ -8,7 +8,7 @@ from rove_models import ARCHITECTURES
 from torch.testing import assert_close
 
 from rove_lab.lens import bridge_from_huggingface, rotary_of, rove_hooks
-from rove_lab.lens_hooks import positions_seen
+from rove_lab.lens_hooks import positions_seen, turning_values
 from rove_lab.messages import z_from_pattern
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4, 9, 2], [9, 8, 7, 9, 8, 7, 3, 3]])
@@ -92,6 +92,16 @@ def test_decoding_and_generation_use_the_right_positions(llama):
         cached = llama.generate(TOKENS, **settings)
         assert torch.equal(cached, llama.generate(TOKENS, use_past_kv_cache=False, **settings))
     assert not torch.equal(cached, llama.generate(TOKENS, **settings))
+
+
+def test_turning_the_values_twice_is_refused(llama):
+    hooks = rove_hooks(llama)
+    with (
+        llama.hooks(fwd_hooks=hooks),
+        pytest.raises(ValueError, match="once, got them twice in on"),
+    ):
+        llama.run_with_hooks(TOKENS, fwd_hooks=rove_hooks(llama, layers=[1]))
+    assert turning_values(llama.blocks[1].attn) is None
 
 
 def test_a_batch_of_one_may_lose_its_axis(llama):
