@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from rove_lab.arguments import check_index
-from rove_lab.lens_import import check_bridge
+from rove_lab.lens_import import check_bridge, check_layer
 from rove_lab.lens_processing import check_processing
 from rove_lab.model import GPTConfig
+from rove_lab.retrofit import DIRECT
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.rotation import Rotation
 
@@ -22,7 +22,7 @@ _POSITIONS, _TURNING = "_rove_lab_positions", "_rove_lab_turning"
 
 def rove_hooks(
     bridge: Any,
-    layers: Sequence[int] | int | None = None,
+    layers: Sequence[int] | slice | None = None,
     planes: Sequence[int] | slice | Tensor | None = None,
 ) -> list[Hook]:
     r"""RoVE, :math:`z_i = R_i^{-1} \sum_j A_{ij} R_j v_j`, as forward hooks for a bridge.
@@ -38,16 +38,16 @@ def rove_hooks(
 
     Args:
         bridge: Of a model with RoPE, best from :func:`bridge_from_huggingface`.
-        layers: Which layers, counted from 0; all by default.
-        planes: Which rotary planes turn the values, 0 the fastest, or a slice; all by default.
+        layers: Indices of layers or a slice, from the end where negative; None for all.
+        planes: Indices of planes (0 turns fastest) or a slice; None for all.
 
     Returns:
         ``(name, function)`` pairs, two a layer.
 
     Raises:
         TypeError: If it is not a bridge, or layers or planes are not integers.
-        ValueError: If a layer or plane does not exist or comes twice, the model rotates values
-            already, has no rotation that is known, or its value biases were folded.
+        ValueError: If a layer or plane does not exist, the model rotates values already or has no
+            rotation that is known, or its value biases were folded.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -73,7 +73,7 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
 
     Args:
         bridge: Of a Hugging Face model, or of the lab's GPT.
-        layer: Counted from 0.
+        layer: Its index, from the end where negative.
 
     Returns:
         The family, for :mod:`rove_lab.circuits` too.
@@ -90,7 +90,7 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
         RotaryEmbedding(4, base=10000.0, rotary_dim=2, interleaved=True)
     """
     config = getattr(check_bridge(bridge).original_model, "config", None)
-    (layer,) = _layers(bridge, layer)
+    layer = check_layer(bridge, layer)
     if isinstance(config, GPTConfig):
         return config.rotaries()[0]
     if config is None or not hasattr(config, "model_type"):
@@ -183,6 +183,13 @@ def _check_rope(bridge: Any) -> None:
             "expected a bridge of a model with RoPE, got one whose attention rotates the values "
             "itself: run it without hooks, it is RoVE already."
         )
+    kind = getattr(config, "model_type", None)
+    if kind is not None and kind not in DIRECT:
+        raise ValueError(
+            f"cannot switch RoVE on in model type {kind!r}: whether its attention takes the values "
+            f"as they leave their hook has not been checked; this has been for "
+            f"{', '.join(sorted(DIRECT))}."
+        )
 
 
 def _watch_positions(attention: Any) -> None:
@@ -203,13 +210,10 @@ def _drop_positions(module: Any, args: tuple[Any, ...], output: Any) -> None:
 
 def _layers(bridge: Any, layers: Any) -> list[int]:
     n_layers = bridge.cfg.n_layers
-    if layers is None:
-        return list(range(n_layers))
-    several = isinstance(layers, Iterable) and not isinstance(layers, str)
-    chosen = [check_index("a layer", layer) for layer in (layers if several else [layers])]
-    for layer in chosen:
-        if not 0 <= layer < n_layers:
-            raise ValueError(f"expected layers from 0 to {n_layers - 1}, got {layer}.")
-    if len({*chosen}) != len(chosen):
-        raise ValueError(f"expected each layer once, got {chosen}: it would be rotated twice.")
-    return chosen
+    if layers is None or isinstance(layers, slice):
+        return list(range(n_layers))[layers or slice(None)]
+    if isinstance(layers, str) or not isinstance(layers, Iterable):
+        raise TypeError(
+            f"expected layers as integer indices or a slice, got {layers!r}: one layer is [l]."
+        )
+    return sorted({check_layer(bridge, layer) for layer in layers})

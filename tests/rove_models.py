@@ -25,11 +25,11 @@ def small_model(model_type, *, yarn=None, attention=None, dtype=torch.float64, *
         **changes: What else the config says.
     """
     config = small_config(model_type, num_hidden_layers=len(LAYERS), **changes)
-    if model_type != "gptj":  # whose base and scaling no config can change
+    if yarn is not None:
         parameters = config.rope_parameters
-        kinds = [parameters] if "rope_type" in parameters else parameters.values()
-        for kind in kinds:
-            kind |= yarn or {}
+        for each in [parameters] if "rope_type" in parameters else parameters.values():
+            each |= yarn
+        config.max_position_embeddings = int(yarn["factor"]) * 64
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).double()
     generator = torch.Generator().manual_seed(1)
