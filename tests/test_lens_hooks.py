@@ -194,6 +194,9 @@ def test_refuses_what_is_not_asked_for_properly(llama):
         rove_hooks(llama, planes=[12])
     with pytest.raises(TypeError, match="expected a TransformerBridge, got LlamaForCausalLM"):
         rove_hooks(llama.original_model)
+    gated = AutoModelForCausalLM.from_config(small_config("granite", num_hidden_layers=3))
+    with pytest.raises(ValueError, match="cannot switch RoVE on in model type 'granite': whether"):
+        rove_hooks(bridge_from_huggingface(gated))
     with pytest.raises(
         ValueError, match="expected a bridge whose model says how it rotates, got o"
     ):
