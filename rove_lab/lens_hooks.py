@@ -7,21 +7,22 @@ from typing import Any
 
 from torch import Tensor
 
-from rove_lab.arguments import check_index
-from rove_lab.lens_import import check_bridge
+from rove_lab.lens_import import check_bridge, check_layer
 from rove_lab.lens_processing import check_processing
+from rove_lab.model import GPTConfig
+from rove_lab.retrofit import DIRECT
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.rotation import Rotation
 
-__all__ = ["Hook", "positions_seen", "rotary_of", "rove_hooks"]
+__all__ = ["Hook", "positions_seen", "rotary_of", "rove_hooks", "turning_values"]
 
 Hook = tuple[str, Callable[..., Any]]
-_POSITIONS = "_rove_lab_positions"
+_POSITIONS, _TURNING = "_rove_lab_positions", "_rove_lab_turning"
 
 
 def rove_hooks(
     bridge: Any,
-    layers: Sequence[int] | int | None = None,
+    layers: Sequence[int] | slice | None = None,
     planes: Sequence[int] | slice | Tensor | None = None,
 ) -> list[Hook]:
     r"""RoVE, :math:`z_i = R_i^{-1} \sum_j A_{ij} R_j v_j`, as forward hooks for a bridge.
@@ -37,16 +38,16 @@ def rove_hooks(
 
     Args:
         bridge: Of a model with RoPE, best from :func:`bridge_from_huggingface`.
-        layers: Which layers, counted from 0; all by default.
-        planes: Which rotary planes turn the values, 0 the fastest, or a slice; all by default.
+        layers: Indices of layers or a slice, from the end where negative; None for all.
+        planes: Indices of planes (0 turns fastest) or a slice; None for all.
 
     Returns:
         ``(name, function)`` pairs, two a layer.
 
     Raises:
         TypeError: If it is not a bridge, or layers or planes are not integers.
-        ValueError: If a layer or plane does not exist or comes twice, the model rotates values
-            already, has no rotation that is known, or its value biases were folded.
+        ValueError: If a layer or plane does not exist, the model rotates values already or has no
+            rotation that is known, or its value biases were folded.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -56,6 +57,7 @@ def rove_hooks(
         4
     """
     check_processing(bridge)
+    _check_rope(bridge)
     hooks: list[Hook] = []
     for layer in _layers(bridge, layers):
         rotary = rotary_of(bridge, layer)
@@ -71,7 +73,7 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
 
     Args:
         bridge: Of a Hugging Face model, or of the lab's GPT.
-        layer: Counted from 0.
+        layer: Its index, from the end where negative.
 
     Returns:
         The family, for :mod:`rove_lab.circuits` too.
@@ -88,6 +90,9 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
         RotaryEmbedding(4, base=10000.0, rotary_dim=2, interleaved=True)
     """
     config = getattr(check_bridge(bridge).original_model, "config", None)
+    layer = check_layer(bridge, layer)
+    if isinstance(config, GPTConfig):
+        return config.rotaries()[0]
     if config is None or not hasattr(config, "model_type"):
         raise ValueError(
             f"expected a bridge whose model says how it rotates, got one of "
@@ -133,7 +138,10 @@ def _pair(layer: int, attention: Any, rotary: RotaryEmbedding) -> list[Hook]:
         return rotate(rotation, x.transpose(-2, -3)).transpose(-2, -3)
 
     def rotate_values(v: Tensor, hook: Any) -> Tensor:
-        return turn(v, Rotation.apply)
+        _check_once(attention)
+        turned = turn(v, Rotation.apply)
+        attention.__dict__[_TURNING] = rotary
+        return turned
 
     def rotate_z_back(z: Tensor, hook: Any) -> Tensor:
         return turn(z, Rotation.undo)
@@ -144,31 +152,68 @@ def _pair(layer: int, attention: Any, rotary: RotaryEmbedding) -> list[Hook]:
     ]
 
 
+def turning_values(attention: Any) -> RotaryEmbedding | None:
+    """The rotation that RoVE's hooks give the values in the call an attention module is in.
+
+    Args:
+        attention: ``bridge.blocks[l].attn``.
+
+    Returns:
+        The family, or ``None`` where no such hook has turned the values.
+
+    Example:
+        >>> turning_values(object()) is None
+        True
+    """
+    return getattr(attention, "__dict__", {}).get(_TURNING)
+
+
+def _check_once(attention: Any) -> None:
+    if turning_values(attention) is not None:
+        raise ValueError(
+            "expected RoVE's hooks once, got them twice in one pass, which would turn the values "
+            "twice: leave either the context bridge.hooks(...) or fwd_hooks=... away."
+        )
+
+
+def _check_rope(bridge: Any) -> None:
+    config = getattr(bridge.original_model, "config", None)
+    if getattr(config, "rotate_values", False):
+        raise ValueError(
+            "expected a bridge of a model with RoPE, got one whose attention rotates the values "
+            "itself: run it without hooks, it is RoVE already."
+        )
+    kind = getattr(config, "model_type", None)
+    if kind is not None and kind not in DIRECT:
+        raise ValueError(
+            f"cannot switch RoVE on in model type {kind!r}: whether its attention takes the values "
+            f"as they leave their hook has not been checked; this has been for "
+            f"{', '.join(sorted(DIRECT))}."
+        )
+
+
 def _watch_positions(attention: Any) -> None:
     if _POSITIONS in attention.__dict__:  # watched already
         return
-    attention.__dict__[_POSITIONS] = None
+    attention.__dict__[_POSITIONS] = attention.__dict__[_TURNING] = None
     attention.register_forward_pre_hook(_keep_positions, with_kwargs=True)
     attention.register_forward_hook(_drop_positions, always_call=True)
 
 
 def _keep_positions(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    module.__dict__[_POSITIONS] = kwargs.get("position_ids")
+    module.__dict__[_POSITIONS] = kwargs.get("position_ids", kwargs.get("positions"))
 
 
 def _drop_positions(module: Any, args: tuple[Any, ...], output: Any) -> None:
-    module.__dict__[_POSITIONS] = None
+    module.__dict__[_POSITIONS] = module.__dict__[_TURNING] = None
 
 
 def _layers(bridge: Any, layers: Any) -> list[int]:
     n_layers = bridge.cfg.n_layers
-    if layers is None:
-        return list(range(n_layers))
-    several = isinstance(layers, Iterable) and not isinstance(layers, str)
-    chosen = [check_index("a layer", layer) for layer in (layers if several else [layers])]
-    for layer in chosen:
-        if not 0 <= layer < n_layers:
-            raise ValueError(f"expected layers from 0 to {n_layers - 1}, got {layer}.")
-    if len({*chosen}) != len(chosen):
-        raise ValueError(f"expected each layer once, got {chosen}: it would be rotated twice.")
-    return chosen
+    if layers is None or isinstance(layers, slice):
+        return list(range(n_layers))[layers or slice(None)]
+    if isinstance(layers, str) or not isinstance(layers, Iterable):
+        raise TypeError(
+            f"expected layers as integer indices or a slice, got {layers!r}: one layer is [l]."
+        )
+    return sorted({check_layer(bridge, layer) for layer in layers})

@@ -46,8 +46,8 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
 
     Raises:
         TypeError: If the model or the tokenizer is something else.
-        ValueError: If TransformerLens has no adapter for the architecture, or the tokenizer has
-            more tokens than the model embeds.
+        ValueError: If TransformerLens has no adapter for the architecture, RoVE is switched on in
+            the model, or the tokenizer has more tokens than the model embeds.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -74,6 +74,11 @@ def _check_model(model: Any) -> None:
         raise TypeError(
             f"expected a causal LM of transformers, got {type(model).__name__}: load one with "
             "load_causal_lm(name), or take bridge_from_gpt for the lab's own GPT."
+        )
+    if getattr(model, "rove", None) is not None:
+        raise ValueError(
+            "expected a model with RoVE off, got one where enable_rove has switched it on: call "
+            "model.rove.remove(), and run the bridge with rove_hooks(bridge, layers, planes)."
         )
     ArchitectureAdapterFactory.discover_entry_points()
     if type(model).__name__ not in ArchitectureAdapterFactory._adapters:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rove_lab.arguments import check_index
+
 try:
     from transformer_lens.model_bridge import TransformerBridge
 except ImportError as error:
@@ -14,7 +16,7 @@ except ImportError as error:
         'bridges are made with TransformerLens, which is missing: pip install "rove-lab[lens]"'
     ) from error
 
-__all__ = ["TransformerBridge", "check_bridge", "check_tokens"]
+__all__ = ["TransformerBridge", "check_bridge", "check_layer", "check_tokens"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -42,6 +44,31 @@ def check_bridge(bridge: Any) -> Any:
             "bridge_from_huggingface(model, tokenizer) or bridge_from_gpt(gpt)."
         )
     return bridge
+
+
+def check_layer(bridge: Any, layer: Any) -> int:
+    """Checks the index of a layer of a bridge.
+
+    Args:
+        bridge: The bridge.
+        layer: What was given: from 0, or from the end where negative.
+
+    Returns:
+        The index from 0.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If there is no such layer.
+
+    Example:
+        >>> from types import SimpleNamespace as Namespace
+        >>> check_layer(Namespace(cfg=Namespace(n_layers=3)), -1)
+        2
+    """
+    n_layers = bridge.cfg.n_layers
+    if not -n_layers <= check_index("layer", layer) < n_layers:
+        raise ValueError(f"expected layers among 0..{n_layers - 1}, got layer {layer}.")
+    return int(check_index("layer", layer) % n_layers)
 
 
 def check_tokens(bridge: Any, tokens: Any, name: str = "tokens") -> Tensor:

@@ -7,6 +7,7 @@ import transformers
 from rove_models import ARCHITECTURES
 from torch.testing import assert_close
 
+from rove_lab.huggingface import enable_rove
 from rove_lab.lens import bridge_from_huggingface
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4], [9, 8, 7, 9, 8, 7]])
@@ -79,6 +80,12 @@ def test_refuses_a_tokenizer_of_another_model():
         bridge_from_huggingface(small, word_tokenizer(7))
     with pytest.raises(TypeError, match=r"expected a tokenizer of transformers, got str: load it"):
         bridge_from_huggingface(small, "gpt2")
+
+
+def test_refuses_a_model_whose_values_turn_already(model):
+    with enable_rove(model), pytest.raises(ValueError, match=r"with RoVE off, .*model\.rove\.rem"):
+        bridge_from_huggingface(model)
+    assert bridge_from_huggingface(model).cfg.n_layers == 3
 
 
 def test_refuses_what_it_cannot_bridge(model):
