@@ -25,10 +25,15 @@ from rove_lab.surroundings import surroundings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "book" / "compatibility.md"
-# A route to RoVE, and the test that measures it. What a cell measured is a property of its test.
-ROUTES = {
-    "enable_rove": "tests/test_retrofit_situations.py::test_equals_the_reference",
-    "rove_hooks": "tests/test_lens_parity.py::test_equals_the_reference",
+# What a cell measured is a property of its test.
+TESTS = [
+    "tests/test_retrofit_situations.py::test_equals_the_reference",
+    "tests/test_lens_situations.py::test_agrees",
+]
+TITLES = {
+    "enable_rove": "`enable_rove`: module hooks in the Hugging Face model",
+    "rove_hooks": "`rove_hooks`: hooks of a TransformerLens bridge",
+    "the bridge alone": "The bridge without RoVE, beside its Hugging Face model",
 }
 NAMES = {
     "llama": "Llama",
@@ -52,20 +57,25 @@ def cells(report: Path) -> Iterator[tuple[str, str, str, float, float]]:
     Raises:
         ValueError: If a test says nothing of what it measured.
     """
-    routes = {test.partition("::")[0].removesuffix(".py"): route for route, test in ROUTES.items()}
     for case in ElementTree.parse(report).iter("testcase"):
-        route = routes[case.attrib["classname"].replace(".", "/")]
         told = {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
-        if not told.keys() >= {"architecture", "situation", "error", "tolerance"}:
+        if not told.keys() >= {"route", "architecture", "situation", "error", "tolerance"}:
             raise ValueError(f"expected {case.attrib['name']} to record what it measured: {told}.")
         numbers = float(told["error"]), float(told["tolerance"])
-        yield route, told["architecture"], told["situation"], *numbers
+        yield told["route"], told["architecture"], told["situation"], *numbers
+
+
+def passed(report: Path, *which: str) -> bool:
+    """Run the tests, two at a time, and leave their report in a file."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junitxml={report}"]
+    return subprocess.run([*command, *which, *TESTS], cwd=ROOT, check=False).returncode == 0
 
 
 def tables(values: dict[str, Any]) -> str:
-    """A table a route, an architecture a column pair of the error's power of ten."""
+    """A table a route: the situations by the architectures, each cell an error."""
     parts = []
-    for route, situations in values.items():
+    for route in sorted(values, key=list(TITLES).index):
+        situations = values[route]
         names = list(NAMES)
         rows = [
             "| | " + " | ".join(NAMES[name] for name in names) + " | tolerance |",
@@ -73,9 +83,9 @@ def tables(values: dict[str, Any]) -> str:
         ]
         for situation, found in situations.items():
             errors = [f"{found[name]['error'][0]:.0e}" if name in found else "–" for name in names]
-            (tolerance,) = {each["tolerance"][0] for each in found.values()}
-            rows.append(f"| {situation} | " + " | ".join(errors) + f" | {tolerance:.0e} |")
-        parts.append(f"### `{route}`\n\n" + "\n".join(rows) + "\n")
+            widest = max(each["tolerance"][0] for each in found.values())
+            rows.append(f"| {situation} | " + " | ".join(errors) + f" | {widest:.0e} |")
+        parts.append(f"## {TITLES[route]}\n\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
@@ -102,9 +112,7 @@ def main(
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junitxml={report}"]
-        done = subprocess.run([*command, "-m", marks, "-k", only, *ROUTES.values()], cwd=ROOT)
-        if done.returncode:
+        if not passed(report, "-m", marks, "-k", only):
             sys.exit("a test failed: no record was written")
         found = list(cells(report))
         cpu_s = sum(float(s.attrib["time"]) for s in ElementTree.parse(report).iter("testsuite"))
@@ -119,7 +127,7 @@ def main(
         config={
             "error": "largest absolute difference of logits, or of gradients in their two rows",
             "models": "small, random weights; see tests/rove_models.py",
-            "routes": ROUTES,
+            "tests": TESTS,
         },
         seeds=[0],
         values=values,

@@ -1,15 +1,14 @@
 """experiments/compatibility.py: what tests measured, in a record and on a page that agree."""
 
-import subprocess
-
-import lens_situations
+import lens_models
 import pytest
 import rove_situations
 from experiment_scripts import ROOT, script
 
 from rove_lab.records import open_record, read_record
 
-CASE = """<testcase classname="tests.{file}" name="{name}"><properties>
+CASE = """<testcase classname="tests.test_it" name="{name}"><properties>
+<property name="route" value="{route}" />
 <property name="architecture" value="{architecture}" />
 <property name="situation" value="{situation}" />
 <property name="error" value="{error}" /><property name="tolerance" value="1e-05" />
@@ -28,25 +27,22 @@ def report(cases):
     return f'<testsuites><testsuite time="1.5">{body}</testsuite></testsuites>'
 
 
-def pretend(module, monkeypatch, words, returncode=0):
+def pretend(module, monkeypatch, words, passed=True):
     """A test run that leaves these words as its report."""
 
-    def run(command, cwd):
-        (place,) = [each for each in command if each.startswith("--junitxml=")]
-        with open(place.partition("=")[2], "w") as file:
-            file.write(words)
-        return subprocess.CompletedProcess(command, returncode)
+    def run(report, *_):
+        report.write_text(words)
+        return passed
 
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(module, "passed", run)
 
 
 def test_what_tests_measured_goes_into_the_record_and_onto_the_page(
     compatibility, tmp_path, monkeypatch
 ):
-    files = {"test_retrofit_situations": "full pass", "test_lens_parity": "RoVE on"}
     cases = [
-        {"file": file, "architecture": each, "situation": situation, "error": error}
-        for file, situation in files.items()
+        {"route": route, "architecture": each, "situation": "full pass", "error": error}
+        for route in ("enable_rove", "rove_hooks")
         for each, error in (("llama", 2e-7), ("phi3", 0.0))
     ]
     pretend(compatibility, monkeypatch, report(cases))
@@ -68,12 +64,10 @@ def test_what_tests_measured_goes_into_the_record_and_onto_the_page(
 
 
 def test_a_failed_run_and_a_silent_test_write_nothing(compatibility, tmp_path, monkeypatch):
-    pretend(compatibility, monkeypatch, report([]), returncode=1)
+    pretend(compatibility, monkeypatch, report([]), passed=False)
     with pytest.raises(SystemExit, match="a test failed: no record was written"):
         compatibility.main(folder=tmp_path)
-    silent = (
-        '<testsuite time="1"><testcase classname="tests.test_lens_parity" name="x" /></testsuite>'
-    )
+    silent = '<testsuite time="1"><testcase classname="tests.test_it" name="x" /></testsuite>'
     pretend(compatibility, monkeypatch, silent)
     with pytest.raises(ValueError, match="expected x to record what it measured"):
         compatibility.main(folder=tmp_path)
@@ -84,12 +78,16 @@ def test_the_committed_record_has_every_cell_within_its_tolerance_and_the_page_s
     compatibility,
 ):
     record = open_record("compatibility")
-    cells = {"enable_rove": rove_situations.CELLS, "rove_hooks": lens_situations.CELLS}
+    cells = {
+        "enable_rove": rove_situations.CELLS,
+        "rove_hooks": [(each, name) for each, name, rove in lens_models.CELLS if rove],
+        "the bridge alone": [(each, name) for each, name, rove in lens_models.CELLS if not rove],
+    }
+    assert {*record.values} == {*cells}
     for route, expected in cells.items():
         found = record.values[route]
         assert {(each, name) for name, row in found.items() for each in row} == {*expected}
-        for row in found.values():
-            for cell in row.values():
-                assert cell["error"][0] < cell["tolerance"][0]
+        for cell in (cell for row in found.values() for cell in row.values()):
+            assert cell["error"][0] < cell["tolerance"][0]
     page = (ROOT / "book" / "compatibility.md").read_text(encoding="utf-8")
     assert compatibility.with_tables(page, record.values) == page
