@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rove_lab.lens_import import check_bridge
+from rove_lab.lens_arguments import check_bridge
 
 __all__ = ["cache_is_filled", "mend_cache"]
 

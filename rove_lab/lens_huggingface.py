@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from rove_lab.lens_cache import mend_cache
-from rove_lab.lens_import import TransformerBridge
+from rove_lab.lens_arguments import TransformerBridge
 from rove_lab.lens_processing import record_processing
 
 try:

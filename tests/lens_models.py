@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import torch
 from rove_models import ARCHITECTURES
 from rove_reference import reference_logits
-from rove_situations import N, PADDING, POSITIONS, PROMPT, TOKENS, largest
+from rove_situations import PADDING, PROMPT, TOKENS, N, largest
 
 from rove_lab.lens import bridge_from_huggingface, rove_hooks
 
