@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from rove_lab.lens_cache import mend_cache
 from rove_lab.lens_arguments import TransformerBridge
+from rove_lab.lens_cache import mend_cache
 from rove_lab.lens_processing import record_processing
 
 try:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rove_lab.arguments import check_index
+from rove_lab.hf_config import rotating_layers
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.value_hooks import ValueHooks
 from rove_lab.value_projections import AttentionLayer, attention_layers, text_config, value_layout
@@ -21,7 +22,11 @@ __all__ = ["RoveHandle", "enable_rove"]
 # takes the heads' sums straight from it: nothing between is blind to a rotation. Every one of them
 # is held against a float64 reference in the tests.
 DIRECT = frozenset(
-    "cohere gemma2 gemma3_text gpt_neox gptj llama mistral olmo2 phi phi3 qwen2 qwen3".split()
+    "apertus arcee cohere cohere2 cwm dots1 ernie4_5 ernie4_5_moe exaone4 flex_olmo gemma gemma2 "
+    "gemma3_text glm glm4 glm4_moe gpt_neox gpt_oss gptj granite granitemoe helium hyperclovax "
+    "jais2 llama minimax_m2 ministral ministral3 mistral mixtral nemotron olmo olmo2 olmo3 olmoe "
+    "phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 "
+    "vaultgemma".split()
 )
 
 
@@ -103,7 +108,8 @@ def enable_rove(
 
     Args:
         model: A Hugging Face causal LM; it is changed in place, its parameters are not.
-        layers: Indices of layers or a slice, from the end where negative; None for all.
+        layers: Indices of layers or a slice, from the end where negative; None for every layer
+            that has a rotation (in SmolLM3 and Cohere 2, not all have).
         planes: Indices of planes (0 turns fastest) or a slice; None for all.
 
     Returns:
@@ -136,19 +142,21 @@ def enable_rove(
             "expected a model without RoVE, got one where it is on already: call remove() on its "
             "handle first (model.rove, if the model is what it was switched on in)."
         )
-    chosen = _layer_indices(layers, len(found))
-    rotaries = [RotaryEmbedding.from_config(config, layer) for layer in range(len(found))]
+    turning = rotating_layers(config)
+    chosen = turning if layers is None else _layer_indices(layers, len(found))
+    first = turning[0] if turning else 0  # if none has a rotation, the next line says so
+    rotaries = {i: RotaryEmbedding.from_config(config, i) for i in {first, *chosen}}
     kept: list[int] | None = None
     if planes is not None:
-        kept = rotaries[0].planes(planes).inv_freq.nonzero().flatten().tolist()
-        rotaries = [rotary.planes(kept) for rotary in rotaries]
-    hooks = {layer: ValueHooks(found[layer], layout, rotaries[layer]) for layer in chosen}
+        kept = rotaries[first].planes(planes).inv_freq.nonzero().flatten().tolist()
+        rotaries = {i: rotary.planes(kept) for i, rotary in rotaries.items()}
+    hooks = {i: ValueHooks(found[i], layout, rotaries[i]) for i in chosen}
     return RoveHandle(model, hooks, kept)
 
 
 def _check_family(config: Any) -> None:
     kind = config.model_type
-    if kind in DIRECT:
+    if kind in DIRECT and getattr(config, "clip_qkv", None) is None:
         return
     marks = ("rope_parameters", "rope_theta", "rotary_dim", "rotary_emb_base")
     layer_types = set(getattr(config, "layer_types", None) or ())
@@ -161,14 +169,19 @@ def _check_family(config: Any) -> None:
         layer_types & {"linear_attention"}
     ):
         reason = f"some of its layers ({', '.join(sorted(others))}) have no pattern over positions"
+    elif kind in DIRECT:
+        reason = (
+            f"it clips values (clip_qkv={config.clip_qkv}) after their projection, and a vector "
+            "that is clipped and one that is turned and clipped differ by more than the turn"
+        )
     elif all(getattr(config, name, None) is None for name in marks):
         reason = "it has no rotary embedding"
     else:
-        reason = (
-            "whether its attention takes the values as they leave their projection has not been "
-            f"checked; this has been for {', '.join(sorted(DIRECT))}"
-        )
-    raise ValueError(f"cannot switch RoVE on in model type {kind!r}: {reason}.")
+        reason = "whether its values go straight from projection to pattern has not been checked"
+    raise ValueError(
+        f"cannot switch RoVE on in model type {kind!r}: {reason}. Take a model of another type: "
+        f"{', '.join(sorted(DIRECT))}."
+    )
 
 
 def _is_on(layer: AttentionLayer) -> bool:
@@ -182,9 +195,7 @@ def _forget_compiled_code() -> None:
         torch.compiler.reset()
 
 
-def _layer_indices(layers: Sequence[int] | slice | None, n: int) -> list[int]:
-    if layers is None:
-        return list(range(n))
+def _layer_indices(layers: Sequence[int] | slice, n: int) -> list[int]:
     if isinstance(layers, slice):
         return list(range(n))[layers]
     try:

@@ -5,7 +5,7 @@ An attention function of its own takes the place of the model's: no hook, no cac
 """
 
 import copy
-from functools import cache
+from functools import cache, partial
 
 import torch
 from references import reference_rotary, yarn_frequencies
@@ -45,16 +45,26 @@ def matrix_of(offset, *which):
     return rotary_of(*which).matrix(offset)
 
 
-def turned_sums(pattern, values, positions, *which):
+def turned_sums(pattern, values, positions, matrix):
     """sum_j A_ij R_{p_j - p_i} v_j for [batch, heads, ...]: one dense matrix for each i and j."""
     offsets = positions[:, None, :] - positions[:, :, None]  # key minus query
-    matrices = [[[matrix_of(o, *which) for o in row] for row in rows] for rows in offsets.tolist()]
+    matrices = [[[matrix(offset) for offset in row] for row in rows] for rows in offsets.tolist()]
     R = torch.stack([torch.stack([torch.stack(row) for row in rows]) for rows in matrices])
-    return torch.einsum("bhij,bijcd,bhjd->bhic", pattern, R, values)
+    z = torch.einsum("bhij,bijcd,bhjd->bhic", pattern.double(), R, values.double())
+    return z.to(values.dtype)
 
 
 def reference_logits(
-    model, tokens, positions, attention_mask=None, *, layers=None, planes=None, grad=False
+    model,
+    tokens,
+    positions,
+    attention_mask=None,
+    *,
+    layers=None,
+    planes=None,
+    grad=False,
+    dtype=torch.float64,
+    matrix=None,
 ):
     """The logits with RoVE in these layers and planes (None: all), in float64.
 
@@ -66,21 +76,31 @@ def reference_logits(
         layers: Indices of layers.
         planes: A tuple of indices of planes.
         grad: Whether gradients go to the model's own parameters.
+        dtype: Of the computation, but for the sum over keys, which is float64 in any case.
+        matrix: From a layer and an offset to R; None for what is written out above.
     """
-    model = model if grad else copy.deepcopy(model).double()
+    model = model if grad else copy.deepcopy(model).to(dtype)
     yarn = "yarn" in str(getattr(model.config, "rope_parameters", ""))
 
-    def attention(module, query, key, value, mask, scaling, softcap=None, **_):
+    def by_hand(layer, offset):
+        return matrix_of(offset, model.config.model_type, layer, yarn, planes)
+
+    def attention(module, query, key, value, mask, scaling, softcap=None, s_aux=None, **_):
         group = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
         scores = scaling * query @ key.mT
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        pattern = torch.softmax(scores + mask, dim=-1)
+        scores = scores + mask
+        if s_aux is not None:  # a logit of each head that takes weight and brings no value
+            sink = s_aux[None, :, None, None].expand(*scores.shape[:-1], 1)
+            scores = torch.cat((scores, sink), -1)
+        pattern = torch.softmax(scores, dim=-1)[..., : value.shape[-2]]
         layer = module.layer_idx
         if layers is not None and layer not in layers:
             return (pattern @ value).transpose(1, 2), pattern
-        z = turned_sums(pattern, value, positions, model.config.model_type, layer, yarn, planes)
+        of_layer = partial(matrix or by_hand, layer)
+        z = turned_sums(pattern, value, positions, of_layer)
         return z.transpose(1, 2), pattern
 
     ALL_ATTENTION_FUNCTIONS.register("rove_reference", attention)

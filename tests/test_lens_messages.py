@@ -1,4 +1,4 @@
-"""lens_messages: what a layer sends, whether RoVE comes from hooks, from the model or not at all."""
+"""lens_messages: what a layer sends, with RoVE from hooks, from the model or not at all."""
 
 import pytest
 import torch

@@ -53,7 +53,10 @@ REFUSED = {
     "opt": (opt, "no rotary embedding"),
     "deepseek_v3": (deepseek_v3, r"latent attention \(MLA\)"),
     "qwen3_next": (qwen3_next, r"some of its layers \(linear_attention\) have no pattern"),
-    "bitnet": (lambda: small_config("bitnet"), "has not been checked; this has been for cohere, "),
+    "bitnet": (
+        lambda: small_config("bitnet"),
+        r"has not been checked\. Take a model of another type: apertus, ",
+    ),
 }
 
 
@@ -65,6 +68,31 @@ def test_refuses_a_family_it_cannot_do_and_says_why(model_type):
     with pytest.raises(ValueError, match=f"RoVE on in model type '{model_type}': .*{reason}"):
         enable_rove(model)
     assert_as_before(model, before)
+
+
+def test_refuses_values_that_are_clipped():
+    model = AutoModelForCausalLM.from_config(small_config("olmo", clip_qkv=4.0))
+    before = state_of(model)
+    with pytest.raises(ValueError, match=r"type 'olmo': it clips values \(clip_qkv=4.0\) after"):
+        enable_rove(model)
+    assert_as_before(model, before)
+
+
+def test_refuses_a_layer_that_has_no_rotation():
+    model = AutoModelForCausalLM.from_config(small_config("smollm3"))
+    before = state_of(model)
+    with pytest.raises(ValueError, match="smollm3 has no rotation in layer 3"):
+        enable_rove(model, layers=[2, 3])
+    assert_as_before(model, before)
+    with enable_rove(model) as rove:
+        assert rove.layers == [0, 1, 2, 4, 5, 6]
+
+
+def test_refuses_a_model_of_a_known_family_that_has_no_rotation_at_all():
+    full = {"layer_types": ["full_attention"] * 8}
+    model = AutoModelForCausalLM.from_config(small_config("cohere2", **full))
+    with pytest.raises(ValueError, match="cohere2 has no rotation in layer 0"):
+        enable_rove(model, planes=[0])
 
 
 def test_refuses_a_rotation_it_cannot_read(model):
