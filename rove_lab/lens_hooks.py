@@ -42,8 +42,10 @@ def rove_hooks(
     bridge.hooks(fwd_hooks=rove_hooks(bridge)):`` around anything, cached decoding and ``generate``
     included: positions are those that the model itself uses in that call, padding accounted for.
     Values are turned at ``blocks.{l}.attn.v.hook_out``, on the KV heads, and z is turned back at
-    ``blocks.{l}.attn.o.hook_in``; hooks that come later in the list see them so. Decode all tokens
-    with these hooks or none: the cache holds rotated values. YaRN's factor never scales values.
+    ``blocks.{l}.attn.o.hook_in``. What is hooked in later sees them so: within the context,
+    ``run_with_cache`` keeps :math:`R_j v_j` as ``hook_v`` and RoVE's z as ``hook_z``. Decode all
+    tokens with these hooks or none: the cache holds rotated values. YaRN's factor never scales
+    values.
     Switching RoVE on in a model that was trained without it changes what the model computes and
     does not improve it. García-Castellanos et al. (2026), arXiv:2606.11275.
 

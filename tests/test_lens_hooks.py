@@ -60,6 +60,19 @@ def test_the_hooks_are_the_definition(model_type):
         assert torch.equal(bridge(TOKENS), plain)  # nothing stays behind
 
 
+def test_a_cache_within_the_context_holds_what_was_turned(llama):
+    with torch.no_grad():
+        _, plain = llama.run_with_cache(TOKENS)
+        with llama.hooks(fwd_hooks=rove_hooks(llama)):
+            _, cache = llama.run_with_cache(TOKENS)
+    rotary = rotary_of(llama, 0)
+    values = plain["blocks.0.attn.hook_v"].transpose(1, 2)
+    turned = rotary(range(8)).apply(values)
+    assert_close(cache["blocks.0.attn.hook_v"].transpose(1, 2), turned)
+    z = z_from_pattern(plain["blocks.0.attn.hook_pattern"], values, rotary)
+    assert_close(cache["blocks.0.attn.hook_z"].transpose(1, 2), z, atol=1e-6, rtol=0)
+
+
 def test_layers_and_planes_are_those_asked_for(llama):
     hooks = rove_hooks(llama, layers=[2], planes=[0, 3])
     assert [name for name, _ in hooks] == ["blocks.2.attn.v.hook_out", "blocks.2.attn.o.hook_in"]
