@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rove_lab.lens_import import TransformerBridge
+from rove_lab.lens_arguments import TransformerBridge
 from rove_lab.masking import attention_mask
 from rove_lab.rotation import Rotation
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rove_lab.lens_import import check_bridge, check_tokens
+from rove_lab.lens_arguments import check_bridge, check_tokens
 
 __all__ = ["check_fires", "firing_hooks"]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from rove_lab.lens_adapter import GPTAdapter
-from rove_lab.lens_import import TransformerBridge
+from rove_lab.lens_arguments import TransformerBridge
 from rove_lab.lens_processing import record_processing
 from rove_lab.model import GPT
 from rove_lab.self_attention import KVCache, RotarySelfAttention

@@ -2,20 +2,31 @@ r"""RoVE as two TransformerLens hooks a layer: turn the values, turn the sum bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from rove_lab.lens_import import check_bridge, check_layer
+from rove_lab.lens_arguments import check_bridge, check_layer, layer_indices
 from rove_lab.lens_processing import check_processing
 from rove_lab.model import GPTConfig
-from rove_lab.retrofit import DIRECT
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.rotation import Rotation
 
-__all__ = ["Hook", "positions_seen", "rotary_of", "rove_hooks", "turning_values"]
+__all__ = [
+    "Hook",
+    "check_family",
+    "positions_seen",
+    "rotary_of",
+    "rove_hooks",
+    "turning_values",
+]
 
+# Families whose bridges hand the values on as they leave their hook and take z as it left its own;
+# each is held against a float64 reference in the tests.
+BRIDGED = frozenset(
+    "cohere gemma2 gemma3_text gpt_neox gptj llama mistral olmo2 phi phi3 qwen2 qwen3".split()
+)
 Hook = tuple[str, Callable[..., Any]]
 _POSITIONS, _TURNING = "_rove_lab_positions", "_rove_lab_turning"
 
@@ -31,8 +42,10 @@ def rove_hooks(
     bridge.hooks(fwd_hooks=rove_hooks(bridge)):`` around anything, cached decoding and ``generate``
     included: positions are those that the model itself uses in that call, padding accounted for.
     Values are turned at ``blocks.{l}.attn.v.hook_out``, on the KV heads, and z is turned back at
-    ``blocks.{l}.attn.o.hook_in``; hooks that come later in the list see them so. Decode all tokens
-    with these hooks or none: the cache holds rotated values. YaRN's factor never scales values.
+    ``blocks.{l}.attn.o.hook_in``. What is hooked in later sees them so: within the context,
+    ``run_with_cache`` keeps :math:`R_j v_j` as ``hook_v`` and RoVE's z as ``hook_z``. Decode all
+    tokens with these hooks or none: the cache holds rotated values. YaRN's factor never scales
+    values.
     Switching RoVE on in a model that was trained without it changes what the model computes and
     does not improve it. García-Castellanos et al. (2026), arXiv:2606.11275.
 
@@ -58,8 +71,9 @@ def rove_hooks(
     """
     check_processing(bridge)
     _check_rope(bridge)
+    check_family(bridge)
     hooks: list[Hook] = []
-    for layer in _layers(bridge, layers):
+    for layer in layer_indices(bridge, layers):
         rotary = rotary_of(bridge, layer)
         turning = rotary if planes is None else rotary.planes(planes)
         attention = bridge.blocks[layer].attn
@@ -100,6 +114,29 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
             "bridge_from_gpt."
         )
     return RotaryEmbedding.from_config(config, layer=layer)
+
+
+def check_family(bridge: Any) -> None:
+    """Refuses a bridge of a family whose attention has not been checked for RoVE.
+
+    Args:
+        bridge: The bridge.
+
+    Raises:
+        ValueError: If it is of another family than those tested, or not the lab's.
+
+    Example:
+        >>> from types import SimpleNamespace as Namespace
+        >>> check_family(Namespace(original_model=Namespace(config=GPTConfig())))
+    """
+    config = getattr(bridge.original_model, "config", None)
+    kind = getattr(config, "model_type", type(bridge.original_model).__name__)
+    if not isinstance(config, GPTConfig) and kind not in BRIDGED:
+        raise ValueError(
+            f"expected a bridge of the lab's GPT or of {', '.join(sorted(BRIDGED))}, got one of "
+            f"{kind!r}: whether its attention takes the values as they leave their hook has not "
+            "been checked."
+        )
 
 
 def positions_seen(attention: Any) -> Tensor:
@@ -183,13 +220,6 @@ def _check_rope(bridge: Any) -> None:
             "expected a bridge of a model with RoPE, got one whose attention rotates the values "
             "itself: run it without hooks, it is RoVE already."
         )
-    kind = getattr(config, "model_type", None)
-    if kind is not None and kind not in DIRECT:
-        raise ValueError(
-            f"cannot switch RoVE on in model type {kind!r}: whether its attention takes the values "
-            f"as they leave their hook has not been checked; this has been for "
-            f"{', '.join(sorted(DIRECT))}."
-        )
 
 
 def _watch_positions(attention: Any) -> None:
@@ -206,14 +236,3 @@ def _keep_positions(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _drop_positions(module: Any, args: tuple[Any, ...], output: Any) -> None:
     module.__dict__[_POSITIONS] = module.__dict__[_TURNING] = None
-
-
-def _layers(bridge: Any, layers: Any) -> list[int]:
-    n_layers = bridge.cfg.n_layers
-    if layers is None or isinstance(layers, slice):
-        return list(range(n_layers))[layers or slice(None)]
-    if isinstance(layers, str) or not isinstance(layers, Iterable):
-        raise TypeError(
-            f"expected layers as integer indices or a slice, got {layers!r}: one layer is [l]."
-        )
-    return sorted({check_layer(bridge, layer) for layer in layers})

@@ -1,5 +1,9 @@
 """lens_adapter: every step of the GPT's attention is hooked, and an edit at any of them counts."""
 
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
 import pytest
 import torch
 from test_lens_gpt import TOKENS, small_gpt
@@ -84,6 +88,15 @@ def test_padding_that_sees_nobody_gives_nothing_and_a_fault_is_not_hidden(rove):
     broken = bridge_from_gpt(small_gpt())
     broken.blocks[0].attn.q.weight[0, 0] = torch.nan
     assert broken(TOKENS).isnan().any()
+
+
+def test_the_entry_point_leads_to_the_adapter():
+    root = Path(__file__).resolve().parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ((name, value),) = project["entry-points"]["transformer_lens.architectures"].items()
+    assert name == "RoveLabGPT"
+    found = EntryPoint(name, value, "transformer_lens.architectures").load()
+    assert found is type(bridge_from_gpt(small_gpt()).adapter)
 
 
 def test_per_head_results_are_refused_by_transformer_lens(rove):

@@ -111,10 +111,10 @@ def test_refuses_what_does_not_fit():
         LensGPT(small_gpt())(TOKENS, attention_mask=torch.ones(8))
 
 
-def test_the_entry_point_names_the_adapter(monkeypatch):
+def test_the_adapter_is_registered_where_the_package_is_not_installed(monkeypatch):
     bridge = bridge_from_gpt(small_gpt())
     adapters = {**ArchitectureAdapterFactory._adapters}
     assert adapters["RoveLabGPT"] is type(bridge.adapter)
-    adapters.pop("RoveLabGPT")  # as where the package is on the path and not installed
+    adapters.pop("RoveLabGPT")
     monkeypatch.setattr(ArchitectureAdapterFactory, "_adapters", adapters)
     assert type(bridge_from_gpt(small_gpt()).adapter) is type(bridge.adapter)

@@ -60,6 +60,19 @@ def test_the_hooks_are_the_definition(model_type):
         assert torch.equal(bridge(TOKENS), plain)  # nothing stays behind
 
 
+def test_a_cache_within_the_context_holds_what_was_turned(llama):
+    with torch.no_grad():
+        _, plain = llama.run_with_cache(TOKENS)
+        with llama.hooks(fwd_hooks=rove_hooks(llama)):
+            _, cache = llama.run_with_cache(TOKENS)
+    rotary = rotary_of(llama, 0)
+    values = plain["blocks.0.attn.hook_v"].transpose(1, 2)
+    turned = rotary(range(8)).apply(values)
+    assert_close(cache["blocks.0.attn.hook_v"].transpose(1, 2), turned)
+    z = z_from_pattern(plain["blocks.0.attn.hook_pattern"], values, rotary)
+    assert_close(cache["blocks.0.attn.hook_z"].transpose(1, 2), z, atol=1e-6, rtol=0)
+
+
 def test_layers_and_planes_are_those_asked_for(llama):
     hooks = rove_hooks(llama, layers=[2], planes=[0, 3])
     assert [name for name, _ in hooks] == ["blocks.2.attn.v.hook_out", "blocks.2.attn.o.hook_in"]
@@ -188,14 +201,16 @@ def test_refuses_what_is_not_asked_for_properly(llama):
     for layers in (1, "all"):
         with pytest.raises(TypeError, match=r"as integer indices or a slice, got .*: one layer is"):
             rove_hooks(llama, layers=layers)
-    with pytest.raises(TypeError, match="expected layer to be an integer, got None"):
+    with pytest.raises(TypeError, match=r"as integer indices or a slice, got .None.: one"):
         rove_hooks(llama, layers=[None])
     with pytest.raises(ValueError, match=r"expected planes among 0\.\.11"):
         rove_hooks(llama, planes=[12])
     with pytest.raises(TypeError, match="expected a TransformerBridge, got LlamaForCausalLM"):
         rove_hooks(llama.original_model)
     gated = AutoModelForCausalLM.from_config(small_config("granite", num_hidden_layers=3))
-    with pytest.raises(ValueError, match="cannot switch RoVE on in model type 'granite': whether"):
+    with pytest.raises(
+        ValueError, match=r"expected a bridge of the lab's GPT or of .* got one of 'granit"
+    ):
         rove_hooks(bridge_from_huggingface(gated))
     with pytest.raises(
         ValueError, match="expected a bridge whose model says how it rotates, got o"
