@@ -11,9 +11,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from rove_lab.scaling import LinearScaling, Llama3Scaling, Scaling, YarnScaling, yarn_mscale
+from rove_lab.hf_scaling import BY_LAYER_TYPE, DIRECTLY, REFUSED_KINDS, read, scaling_of
 
-__all__ = ["rotary_arguments"]
+__all__ = ["rotary_arguments", "rotating_layers"]
 
 # Channel m turns with channel m + rotary_dim / 2.
 HALVES = frozenset(
@@ -32,22 +32,7 @@ TRAILING = frozenset({"deepseek_v4"})
 PARTIAL = frozenset(
     "deepseek_v4 glm glm4 glm4_moe gpt_neox minimax_m2 nemotron persimmon phi phi3 stablelm".split()
 )
-# Models that read one set of parameters for each kind of layer.
-BY_LAYER_TYPE = frozenset({"deepseek_v4", "gemma3_text", "olmo3"})
 FIXED_BASE = frozenset({"codegen", "gptj"})  # `rotary_dim` is all their configs say
-
-DIRECTLY = "RotaryEmbedding(d_head, base=..., rotary_dim=..., interleaved=..., trailing=...)"
-REFUSED_KINDS = {
-    "longrope": "its table changes once a sequence outgrows the original length, so a cache would "
-    "hold keys and values turned by one table and read by another",
-    "su": "it is an old name of longrope, whose table changes with the length",
-    "dynamic": "its base follows the length of the sequence, so a cache would hold keys and values "
-    "turned by one table and read by another; a fixed NTKScaling(factor) does not change",
-    "proportional": "it turns only some planes of a whole head; RotaryEmbedding(d_head, base=...)"
-    ".planes(range(n)) does the same",
-    "axial": "it turns by positions along several axes, and RotaryEmbedding by one",
-    "mrope": "it turns by positions along several axes, and RotaryEmbedding by one",
-}
 
 
 def rotary_arguments(hf_config: Any, layer: int | None = None) -> dict[str, Any]:
@@ -76,11 +61,7 @@ def rotary_arguments(hf_config: Any, layer: int | None = None) -> dict[str, Any]
         >>> [rotary_arguments(gptj)[name] for name in ("d_head", "rotary_dim", "interleaved")]
         [16, 8, True]
     """
-    config = _text_config(hf_config)
-    _check_model_type(config)
-    n_layers = operator.index(_read(config, "num_hidden_layers", "n_layer"))
-    if n_layers < 1:
-        raise ValueError(f"expected num_hidden_layers of at least 1, got {n_layers}.")
+    config, n_layers = _checked(hf_config)
     if layer is None:
         by_layer = [_layer_arguments(config, i) for i in range(n_layers)]
         different = next((i for i, found in enumerate(by_layer) if found != by_layer[0]), None)
@@ -105,6 +86,38 @@ def rotary_arguments(hf_config: Any, layer: int | None = None) -> dict[str, Any]
             "for a layer that has one, and leave this one as it is."
         )
     return arguments
+
+
+def rotating_layers(hf_config: Any) -> list[int]:
+    r"""The layers whose queries and keys turn; in some families (SmolLM3, Cohere 2) not all do.
+
+    Args:
+        hf_config: As for :func:`rotary_arguments`.
+
+    Returns:
+        Indices of layers, ascending.
+
+    Raises:
+        TypeError: If ``hf_config`` is not a config.
+        ValueError: If the model type is not known or a layer's rotation cannot be honoured.
+
+    Example:
+        >>> from types import SimpleNamespace as Config
+        >>> rotating_layers(Config(model_type="gptj", n_embd=64, n_head=4, rotary_dim=8, n_layer=2))
+        [0, 1]
+    """
+    config, n_layers = _checked(hf_config)
+    return [i for i in range(n_layers) if _layer_arguments(config, i) is not None]
+
+
+def _checked(hf_config: Any) -> tuple[Any, int]:
+    """The decoder's config, of a known family, and its number of layers."""
+    config = _text_config(hf_config)
+    _check_model_type(config)
+    n_layers = operator.index(read(config, "num_hidden_layers", "n_layer"))
+    if n_layers < 1:
+        raise ValueError(f"expected num_hidden_layers of at least 1, got {n_layers}.")
+    return config, n_layers
 
 
 def _text_config(hf_config: Any) -> Any:
@@ -148,7 +161,7 @@ def _layer_arguments(config: Any, layer: int) -> dict[str, Any] | None:
     if parameters is None:
         return None
     if kind in FIXED_BASE:
-        rotary_dim = _read(config, "rotary_dim")
+        rotary_dim = read(config, "rotary_dim")
     else:
         rotary_dim = int(d_head * _partial_rotary_factor(config, parameters))
     return {
@@ -157,7 +170,7 @@ def _layer_arguments(config: Any, layer: int) -> dict[str, Any] | None:
         "rotary_dim": rotary_dim,
         "interleaved": kind in INTERLEAVED,
         "trailing": kind in TRAILING,
-        "scaling": None if kind in FIXED_BASE else _scaling(config, parameters),
+        "scaling": None if kind in FIXED_BASE else scaling_of(config, parameters),
     }
 
 
@@ -196,7 +209,7 @@ def _parameters(config: Any, layer: int) -> dict[str, Any] | None:
         elif label == "sliding_attention":  # before transformers 5 a scaling was for full attention
             # Gemma 3's sliding layers have a base of their own, the others' share the global one
             local = kind == "gemma3_text"
-            found = {"rope_theta": _read(config, "rope_local_base_freq")} if local else {}
+            found = {"rope_theta": read(config, "rope_local_base_freq")} if local else {}
     elif nested:
         raise ValueError(
             f"expected one set of rope_parameters for {kind}, got one for each of {sorted(given)}: "
@@ -205,59 +218,6 @@ def _parameters(config: Any, layer: int) -> dict[str, Any] | None:
     if found is not None and "mrope_section" in found:
         raise ValueError(f"cannot honour the mrope_section of {kind}: {REFUSED_KINDS['mrope']}.")
     return found
-
-
-def _scaling(config: Any, parameters: dict[str, Any]) -> Scaling | None:
-    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
-    if "short_factor" in parameters or "long_factor" in parameters:
-        rope_type = "longrope"  # Phi-3 has called it "yarn", too
-
-    def need(name: str) -> Any:
-        if parameters.get(name) is None:
-            raise ValueError(f"expected {name!r} in the rope_parameters of type {rope_type!r}.")
-        return parameters[name]
-
-    if rope_type == "default":
-        if parameters.get("factor") not in (None, 1):
-            raise ValueError(
-                f"expected a rope_type beside the factor in {parameters}, got none: name the "
-                "scaling, as 'linear'."
-            )
-        return None
-    if rope_type == "linear":
-        return LinearScaling(need("factor"))
-    if rope_type == "llama3":
-        low, high = need("low_freq_factor"), need("high_freq_factor")
-        return Llama3Scaling(need("factor"), low, high, _original_n_ctx(config, parameters))
-    if rope_type == "yarn":
-        original = _original_n_ctx(config, parameters)
-        factor = parameters.get("factor")
-        if factor is None:
-            factor = _read(config, "max_position_embeddings") / original
-        attention_factor = parameters.get("attention_factor")
-        mscale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
-        if attention_factor is None and mscale and of_all:  # DeepSeek's
-            attention_factor = yarn_mscale(factor, mscale) / yarn_mscale(factor, of_all)
-        return YarnScaling(
-            factor,
-            original,
-            beta_fast=parameters.get("beta_fast") or 32.0,
-            beta_slow=parameters.get("beta_slow") or 1.0,
-            truncate=True if parameters.get("truncate") is None else parameters["truncate"],
-            attention_factor=attention_factor,
-        )
-    reason = REFUSED_KINDS.get(rope_type, "it is not a kind that rove_lab knows")
-    raise ValueError(
-        f"cannot honour the rope_type {rope_type!r} of {config.model_type}: {reason}. For a "
-        f"rotation that does not change, build {DIRECTLY}."
-    )
-
-
-def _original_n_ctx(config: Any, parameters: dict[str, Any]) -> int:
-    original = parameters.get("original_max_position_embeddings")
-    if config.model_type not in BY_LAYER_TYPE:  # the config's own attribute comes first, as in HF
-        original = getattr(config, "original_max_position_embeddings", None) or original
-    return operator.index(original or _read(config, "max_position_embeddings"))
 
 
 def _base(config: Any, parameters: dict[str, Any]) -> float:
@@ -287,8 +247,8 @@ def _partial_rotary_factor(config: Any, parameters: dict[str, Any]) -> float:
 def _d_head(config: Any) -> int:
     if getattr(config, "head_dim", None) is not None:
         return operator.index(config.head_dim)
-    width = _read(config, "hidden_size", "n_embd")
-    n_heads = _read(config, "num_attention_heads", "n_head")
+    width = read(config, "hidden_size", "n_embd")
+    n_heads = read(config, "num_attention_heads", "n_head")
     if width % n_heads:
         raise ValueError(
             f"expected hidden_size divisible by num_attention_heads, got {width} and {n_heads}."
@@ -297,14 +257,7 @@ def _d_head(config: Any) -> int:
 
 
 def _of_layer(config: Any, name: str, layer: int) -> Any:
-    values = _read(config, name)
+    values = read(config, name)
     if layer >= len(values):
         raise ValueError(f"expected an entry of {name} for every layer, got {len(values)}.")
     return values[layer]
-
-
-def _read(config: Any, *names: str) -> Any:
-    for name in names:
-        if (value := getattr(config, name, None)) is not None:
-            return value
-    raise ValueError(f"expected {names[0]} in the config of {config.model_type}, got None.")

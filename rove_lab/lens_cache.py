@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rove_lab.lens_import import check_bridge
+from rove_lab.lens_arguments import check_bridge
 
 __all__ = ["cache_is_filled", "mend_cache"]
 
@@ -35,8 +35,13 @@ def cache_is_filled(bridge: Any) -> bool:
         TypeError: expected a TransformerBridge, got str: ...
     """
     token = torch.zeros(1, 1, dtype=torch.int64, device=check_bridge(bridge).W_E.device)
-    with torch.no_grad():
-        _, cache = bridge(token, return_type="logits_and_cache", use_cache=True)
+    training = bridge.training
+    bridge.eval()  # no draws for dropout; a checkpointed model has no cache while it trains
+    try:
+        with torch.no_grad():
+            _, cache = bridge(token, return_type="logits_and_cache", use_cache=True)
+    finally:
+        bridge.train(training)
     return all(cache.get_seq_length(layer) == 1 for layer in range(bridge.cfg.n_layers))
 
 

@@ -8,17 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rove_lab.lens_import import check_bridge, check_tokens
+from rove_lab.lens_arguments import check_bridge, check_tokens
 
 __all__ = ["check_fires", "firing_hooks"]
 
 
 def firing_hooks(bridge: Any, tokens: Tensor) -> list[str]:
-    """The canonical names of the hooks that fire in a forward pass, in the order they first do.
+    """The names of the hooks that fire in a forward pass, in the order they first do.
 
     A bridge names hooks that its architecture never calls: ``hook_rot_q`` and ``hook_rot_k`` of
     GPT-NeoX and Phi-3, ``hook_pattern``, ``hook_attn_scores`` and ``hook_rot_*`` of GPT-J. A
-    function given to one of them does nothing, without a word.
+    function given to one of them does nothing, without a word. A hook with several names, as
+    ``attn.o.hook_in`` and ``attn.hook_z``, is listed under all of them.
 
     Args:
         bridge: The bridge.
@@ -37,16 +38,18 @@ def firing_hooks(bridge: Any, tokens: Tensor) -> list[str]:
         >>> config = GPTJConfig(n_embd=8, n_head=2, n_layer=3, rotary_dim=2, vocab_size=4)
         >>> names = firing_hooks(bridge_from_huggingface(GPTJForCausalLM(config)), torch.arange(4))
     """
-    fired: dict[str, None] = {}
+    fired: dict[int, list[str]] = {}
 
     def note(x: Any, hook: Any) -> None:
-        fired[hook.name] = None
+        fired.setdefault(id(hook), [])
 
-    tokens = check_tokens(check_bridge(bridge), tokens)
-    ungated = [name for name in bridge.hook_dict if bridge._gated_hook_reason(name) is None]
+    tokens, points = check_tokens(check_bridge(bridge), tokens), bridge.hook_dict
+    ungated = [name for name in points if bridge._gated_hook_reason(points[name].name) is None]
     with torch.no_grad():
         bridge.run_with_hooks(tokens, fwd_hooks=[(name, note) for name in ungated])
-    return list(fired)
+    for name, point in points.items():
+        fired.get(id(point), []).append(name)
+    return [name for names in fired.values() for name in names]
 
 
 def check_fires(bridge: Any, missing: Sequence[str]) -> None:

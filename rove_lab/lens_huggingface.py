@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from rove_lab.lens_arguments import TransformerBridge
 from rove_lab.lens_cache import mend_cache
-from rove_lab.lens_import import TransformerBridge
 from rove_lab.lens_processing import record_processing
 
 try:
@@ -31,6 +31,8 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
     The bridge holds a copy: the model, its hooks and its config stay as they are, and nothing is
     fetched. Weights are not processed (:func:`compatible` does that safely). Where TransformerLens
     4.3 loses the key-value cache of transformers 5.24, this bridge is mended. Attention is eager.
+    What an architecture does not show, nobody can edit: in a bridge of GPT-J no pattern, in those
+    of GPT-NeoX and Phi-3 no rotated query or key (:func:`firing_hooks` lists what fires).
 
     ``bridge.to_tokens(text)`` puts the tokenizer's BOS token first by default, also for models that
     were trained without one: pass ``prepend_bos=False`` to have the tokens as the tokenizer gives
@@ -46,8 +48,8 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
 
     Raises:
         TypeError: If the model or the tokenizer is something else.
-        ValueError: If TransformerLens has no adapter for the architecture, or the tokenizer has
-            more tokens than the model embeds.
+        ValueError: If TransformerLens has no adapter for the architecture, RoVE is switched on in
+            the model, or the tokenizer has more tokens than the model embeds.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -74,6 +76,11 @@ def _check_model(model: Any) -> None:
         raise TypeError(
             f"expected a causal LM of transformers, got {type(model).__name__}: load one with "
             "load_causal_lm(name), or take bridge_from_gpt for the lab's own GPT."
+        )
+    if getattr(model, "rove", None) is not None:
+        raise ValueError(
+            "expected a model with RoVE off, got one where enable_rove has switched it on: call "
+            "model.rove.remove(), and run the bridge with rove_hooks(bridge, layers, planes)."
         )
     ArchitectureAdapterFactory.discover_entry_points()
     if type(model).__name__ not in ArchitectureAdapterFactory._adapters:

@@ -11,7 +11,7 @@ import inspect
 from types import MethodType
 from typing import Any
 
-from rove_lab.lens_import import TransformerBridge, check_bridge
+from rove_lab.lens_arguments import TransformerBridge, check_bridge
 
 __all__ = ["check_processing", "compatible", "record_processing"]
 

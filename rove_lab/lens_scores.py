@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rove_lab.head_patterns import induction_score, previous_token_score
+from rove_lab.lens_arguments import check_bridge, check_tokens
 from rove_lab.lens_firing import check_fires
-from rove_lab.lens_import import check_bridge, check_tokens
 
 __all__ = ["HeadScores", "head_scores", "strongest_heads"]
 

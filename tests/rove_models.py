@@ -4,6 +4,7 @@ Sizes differ from one another (2 sequences, 3 layers, 4 heads, 2 KV heads, 11 to
 channels), and the weights are large enough that attention is far from uniform: an error shows.
 """
 
+import copy
 from functools import partial
 
 import torch
@@ -24,14 +25,20 @@ def small_model(model_type, *, yarn=None, attention=None, dtype=torch.float64, *
         dtype: Of all parameters; they are drawn in float64 and rounded.
         **changes: What else the config says.
     """
+    changes = copy.deepcopy(changes)  # for a config keeps the dict it is given, and it may change
     config = small_config(model_type, num_hidden_layers=len(LAYERS), **changes)
-    if model_type != "gptj":  # whose base and scaling no config can change
+    if yarn is not None:
         parameters = config.rope_parameters
-        kinds = [parameters] if "rope_type" in parameters else parameters.values()
-        for kind in kinds:
-            kind |= yarn or {}
+        for each in [parameters] if "rope_type" in parameters else parameters.values():
+            each |= yarn
+        config.max_position_embeddings = int(yarn["factor"]) * 64
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).double()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    return draw_weights(model.double()).to(dtype).eval()
+
+
+def draw_weights(model):
+    """The model with weights so large that attention is far from uniform."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -40,7 +47,7 @@ def small_model(model_type, *, yarn=None, attention=None, dtype=torch.float64, *
                 parameter += 0.3 * noise
             else:
                 parameter.copy_(1.5 * noise / parameter.shape[-1] ** 0.5)
-    return model.to(dtype).eval()
+    return model
 
 
 def rope(base=BASE, **more):

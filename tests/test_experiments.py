@@ -5,21 +5,31 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from rove_models import ARCHITECTURES
 
+from rove_lab.huggingface import enable_rove
 from rove_lab.records import open_record, read_record
 from rove_lab.tasks import OrderedPair
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def script(name, monkeypatch):
+    """A script as a module that this test alone sees."""
+    spec = spec_from_file_location(f"{name}_script", ROOT / "experiments" / f"{name}.py")
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, f"{name}_script", module)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
 def messenger(monkeypatch):
-    spec = spec_from_file_location("messenger_script", ROOT / "experiments" / "messenger.py")
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "messenger_script", module)
-    spec.loader.exec_module(module)
+    module = script("messenger", monkeypatch)
     monkeypatch.setattr(
         module, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1)
     )
@@ -69,3 +79,75 @@ def test_the_script_stops_on_ctrl_c_and_writes_nothing(messenger, tmp_path, monk
     with pytest.raises(SystemExit, match="interrupted: no record was written"):
         messenger.main(folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+# Retrofit
+
+
+class Letters:
+    """A tokenizer of a few letters."""
+
+    def __call__(self, text, return_tensors):
+        assert return_tensors == "pt"
+        ids = torch.tensor([[ord(letter) % 64 for letter in text[:200]]])
+        return SimpleNamespace(input_ids=ids)
+
+
+@pytest.fixture
+def retrofit(monkeypatch):
+    module = script("retrofit", monkeypatch)
+    model = ARCHITECTURES["llama"](dtype=torch.float32)
+    model.source = "a small model of the tests"
+    monkeypatch.setattr(module, "load_smollm2", lambda: (model, Letters()))
+    monkeypatch.setattr(module.torch, "set_num_threads", lambda count: None)
+    for name, value in {"WINDOW": 20, "BLOCK": 8, "GROUP": 5}.items():
+        monkeypatch.setattr(module, name, value)
+    return module
+
+
+def test_retrofit_scores_every_switch_and_records_it(retrofit, tmp_path, capsys):
+    retrofit.main(folder=tmp_path)
+    record = read_record(tmp_path)
+    scores = dict.fromkeys(["perplexity", "loss on repeated tokens"])
+    planes = ["none", "all", "0 to 4", "5 to 9", "10 to 11", "6 fastest", "6 slowest"]
+    rows = {"planes": planes, "layers": ["0", "1", "2"]}
+    expected = {table: {"RoVE": dict.fromkeys(each, scores)} for table, each in rows.items()}
+    assert names(record.values) == expected
+    assert record.seeds == [0, 1, 2]
+    assert record.config == retrofit.config("a small model of the tests")
+    assert "[10/10] layers, 2: perplexity [" in capsys.readouterr().out
+
+
+def test_retrofit_scores_are_the_losses_of_the_model(retrofit, tmp_path):
+    retrofit.main(folder=tmp_path)
+    values = read_record(tmp_path).values["planes"]["RoVE"]
+    model, tokenizer = retrofit.load_smollm2()
+    assert not hasattr(model, "rove")
+    text = retrofit.text_windows(tokenizer, 3)[1]
+    twice = retrofit.repeated(1, 64)
+    assert torch.equal(twice[:, :8], twice[:, 8:])
+    with torch.no_grad():
+        for row, planes in {"none": [], "all": None, "6 slowest": range(6, 12)}.items():
+            with enable_rove(model, planes=planes):
+                perplexity = model(text, labels=text).loss.exp().item()
+                logits = model(twice).logits[:, 7:-1]
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), twice[:, 8:].flatten())
+            assert values[row]["perplexity"][1] == pytest.approx(perplexity, rel=1e-4)
+            assert values[row]["loss on repeated tokens"][1] == pytest.approx(loss.item(), rel=1e-4)
+    assert values["none"] != values["all"]
+
+
+def test_retrofit_refuses_a_text_too_short(retrofit, tmp_path):
+    with pytest.raises(SystemExit, match="has 200 tokens: too few for 11 windows of 20"):
+        retrofit.main(seeds=11, folder=tmp_path)
+
+
+def test_retrofit_stops_on_ctrl_c_and_writes_nothing(retrofit, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(retrofit, "loss_by_position", stop)
+    with pytest.raises(SystemExit, match="interrupted: no record was written"):
+        retrofit.main(folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not hasattr(retrofit.load_smollm2()[0], "rove")

@@ -7,7 +7,7 @@ from hf_models import LLAMA3, POSITIONS, YARN, N, code_of, queries_and_keys, sma
 from transformers import AutoModelForCausalLM
 
 from rove_lab import RotaryEmbedding
-from rove_lab.hf_config import BY_LAYER_TYPE, HALVES, INTERLEAVED, PARTIAL
+from rove_lab.hf_config import BY_LAYER_TYPE, HALVES, INTERLEAVED, PARTIAL, rotating_layers
 
 FAMILIES = sorted(HALVES | INTERLEAVED)
 
@@ -27,6 +27,7 @@ def check_against_model(config):
             expected = ours if rotation is None else rotation.apply(ours)
             # their angles are float32: at position 300 off by up to 300 * 2**-25
             torch.testing.assert_close(theirs, expected, rtol=0, atol=2e-5 * ours.abs().max())
+    assert rotating_layers(config) == [layer for layer, turns in enumerate(rotated) if turns]
     return rotated
 
 

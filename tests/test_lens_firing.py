@@ -30,7 +30,7 @@ def test_hooks_that_never_fire_are_not_listed_and_ours_are(model_type):
 
 def test_they_come_in_the_order_they_fire():
     bridge = bridge_from_huggingface(ARCHITECTURES["llama"]())
-    attention = ["v.hook_out", "hook_rot_q", "hook_pattern", "o.hook_in", "hook_out"]
+    attention = ["v.hook_out", "hook_rot_q", "hook_pattern", "o.hook_in", "hook_z", "hook_out"]
     expected = [f"blocks.{layer}.attn.{name}" for layer in range(3) for name in attention]
     assert [name for name in firing_hooks(bridge, TOKENS[0]) if name in expected] == expected
     assert not any(point.has_hooks() for point in bridge.hook_dict.values())

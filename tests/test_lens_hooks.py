@@ -4,14 +4,22 @@ import copy
 
 import pytest
 import torch
+from hf_models import small_config
 from rove_models import ARCHITECTURES
 from torch.testing import assert_close
+from transformer_lens.config import TransformerBridgeConfig
+from transformer_lens.model_bridge import TransformerBridge
+from transformers import AutoModelForCausalLM
 
 from rove_lab.lens import bridge_from_huggingface, rotary_of, rove_hooks
-from rove_lab.lens_hooks import positions_seen
+from rove_lab.lens_hooks import positions_seen, turning_values
 from rove_lab.messages import z_from_pattern
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4, 9, 2], [9, 8, 7, 9, 8, 7, 3, 3]])
+
+NATIVE = TransformerBridgeConfig(
+    d_model=8, d_head=4, n_heads=2, n_layers=1, n_ctx=8, d_vocab=9, d_mlp=8, act_fn="gelu"
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +60,19 @@ def test_the_hooks_are_the_definition(model_type):
         assert torch.equal(bridge(TOKENS), plain)  # nothing stays behind
 
 
+def test_a_cache_within_the_context_holds_what_was_turned(llama):
+    with torch.no_grad():
+        _, plain = llama.run_with_cache(TOKENS)
+        with llama.hooks(fwd_hooks=rove_hooks(llama)):
+            _, cache = llama.run_with_cache(TOKENS)
+    rotary = rotary_of(llama, 0)
+    values = plain["blocks.0.attn.hook_v"].transpose(1, 2)
+    turned = rotary(range(8)).apply(values)
+    assert_close(cache["blocks.0.attn.hook_v"].transpose(1, 2), turned)
+    z = z_from_pattern(plain["blocks.0.attn.hook_pattern"], values, rotary)
+    assert_close(cache["blocks.0.attn.hook_z"].transpose(1, 2), z, atol=1e-6, rtol=0)
+
+
 def test_layers_and_planes_are_those_asked_for(llama):
     hooks = rove_hooks(llama, layers=[2], planes=[0, 3])
     assert [name for name, _ in hooks] == ["blocks.2.attn.v.hook_out", "blocks.2.attn.o.hook_in"]
@@ -61,7 +82,8 @@ def test_layers_and_planes_are_those_asked_for(llama):
         nothing = llama.run_with_hooks(TOKENS, fwd_hooks=rove_hooks(llama, planes=[]))
         assert_close(nothing, llama(TOKENS), atol=1e-12, rtol=0)
     assert rove_hooks(llama, layers=[]) == []
-    assert len(rove_hooks(llama, layers=1)) == 2
+    for layers in ([-1], slice(2, None), [2, -1]):
+        assert [name for name, _ in rove_hooks(llama, layers)] == [name for name, _ in hooks]
 
 
 def test_positions_are_those_of_the_call(llama):
@@ -92,6 +114,16 @@ def test_decoding_and_generation_use_the_right_positions(llama):
         cached = llama.generate(TOKENS, **settings)
         assert torch.equal(cached, llama.generate(TOKENS, use_past_kv_cache=False, **settings))
     assert not torch.equal(cached, llama.generate(TOKENS, **settings))
+
+
+def test_turning_the_values_twice_is_refused(llama):
+    hooks = rove_hooks(llama)
+    with (
+        llama.hooks(fwd_hooks=hooks),
+        pytest.raises(ValueError, match="once, got them twice in on"),
+    ):
+        llama.run_with_hooks(TOKENS, fwd_hooks=rove_hooks(llama, layers=[1]))
+    assert turning_values(llama.blocks[1].attn) is None
 
 
 def test_a_batch_of_one_may_lose_its_axis(llama):
@@ -159,18 +191,29 @@ def test_gradients_flow(llama):
     llama.zero_grad()
 
 
-@pytest.mark.parametrize("layers", [[3], [-1], 3])
+@pytest.mark.parametrize("layers", [[3], [-4], [0, 17]])
 def test_refuses_layers_that_do_not_exist(llama, layers):
-    with pytest.raises(ValueError, match="expected layers from 0 to 2, got"):
+    with pytest.raises(ValueError, match=r"expected layers among 0\.\.2, got layer"):
         rove_hooks(llama, layers=layers)
 
 
 def test_refuses_what_is_not_asked_for_properly(llama):
-    with pytest.raises(ValueError, match="expected each layer once, got"):
-        rove_hooks(llama, layers=[1, 1])
-    with pytest.raises(TypeError, match="expected a layer to be an integer, got 'all'"):
-        rove_hooks(llama, layers="all")
+    for layers in (1, "all"):
+        with pytest.raises(TypeError, match=r"as integer indices or a slice, got .*: one layer is"):
+            rove_hooks(llama, layers=layers)
+    with pytest.raises(TypeError, match=r"as integer indices or a slice, got .None.: one"):
+        rove_hooks(llama, layers=[None])
     with pytest.raises(ValueError, match=r"expected planes among 0\.\.11"):
         rove_hooks(llama, planes=[12])
     with pytest.raises(TypeError, match="expected a TransformerBridge, got LlamaForCausalLM"):
         rove_hooks(llama.original_model)
+    falcon = AutoModelForCausalLM.from_config(small_config("falcon", num_hidden_layers=3))
+    with pytest.raises(ValueError, match="got one of 'falcon': that has not been checked"):
+        rove_hooks(bridge_from_huggingface(falcon))
+    clipped = AutoModelForCausalLM.from_config(small_config("olmo", clip_qkv=1.0))
+    with pytest.raises(ValueError, match="got one of 'olmo': it clips values after their hook"):
+        rove_hooks(bridge_from_huggingface(clipped))
+    with pytest.raises(
+        ValueError, match="expected a bridge whose model says how it rotates, got o"
+    ):
+        rotary_of(TransformerBridge.boot_native(NATIVE), 0)

@@ -7,7 +7,9 @@ import transformers
 from rove_models import ARCHITECTURES
 from torch.testing import assert_close
 
-from rove_lab.lens import bridge_from_huggingface
+from rove_lab.circuits import ov_circuit, qk_circuit
+from rove_lab.huggingface import enable_rove, value_weights
+from rove_lab.lens import bridge_from_huggingface, rotary_of
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4], [9, 8, 7, 9, 8, 7]])
 
@@ -46,6 +48,32 @@ def test_the_model_stays_as_it_was(model):
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+def test_a_model_in_training_stays_so_and_draws_nothing():
+    model = ARCHITECTURES["llama"](attention_dropout=0.5).train()
+    model.activation_checkpointing_enable()
+    state = torch.get_rng_state()
+    bridge = bridge_from_huggingface(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.training
+    assert bridge.training
+    assert all(module.training for module in bridge.modules())
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_weights_are_as_the_circuits_want_them(model_type):
+    """[heads, d_model, d_head], on n_kv_heads where they are fewer; fused ones taken apart."""
+    bridge = bridge_from_huggingface(ARCHITECTURES[model_type]())
+    for layer, block in enumerate(bridge.blocks):
+        rotary = rotary_of(bridge, layer)
+        W_Q, W_K, W_V, W_O = (
+            getattr(block.attn, name).detach() for name in ("W_Q", "W_K", "W_V", "W_O")
+        )
+        assert torch.equal(W_V, bridge.W_V[layer])
+        assert_close(qk_circuit(W_Q, W_K, rotary, [0])[0], bridge.QK.AB[layer].detach())
+        assert_close(ov_circuit(W_V, W_O, rotary, [0])[0], bridge.OV.AB[layer].detach())
+    assert_close(bridge.W_V.detach(), value_weights(ARCHITECTURES[model_type]()))
+
+
 def test_the_tokenizer_is_the_users_own_and_stays_as_it_was(model):
     tokenizer = word_tokenizer(bos_token="<s>", eos_token="</s>")
     bridge = bridge_from_huggingface(model, tokenizer)
@@ -79,6 +107,12 @@ def test_refuses_a_tokenizer_of_another_model():
         bridge_from_huggingface(small, word_tokenizer(7))
     with pytest.raises(TypeError, match=r"expected a tokenizer of transformers, got str: load it"):
         bridge_from_huggingface(small, "gpt2")
+
+
+def test_refuses_a_model_whose_values_turn_already(model):
+    with enable_rove(model), pytest.raises(ValueError, match=r"with RoVE off, .*model\.rove\.rem"):
+        bridge_from_huggingface(model)
+    assert bridge_from_huggingface(model).cfg.n_layers == 3
 
 
 def test_refuses_what_it_cannot_bridge(model):

@@ -636,4 +636,79 @@ def cosine_at(W_V, W_O, rotary, delta):
         ("def fooled(): return torch.ones(4, 4)", "as much as itself"),
         ("def fooled(): return torch.ones(4, 4).triu(1)", "all its eigenvalues are zero"),
     ],
+    "ex-perplexity": [
+        (
+            """
+def perplexity(losses):
+    return torch.stack([piece.mean() for piece in losses]).mean().exp()
+""",
+            "every token counts once",
+        ),
+        (
+            """
+def perplexity(losses):
+    return torch.stack([piece.mean().exp() for piece in losses]).mean()
+""",
+            "mean of the pieces' perplexities",
+        ),
+        ("def perplexity(losses): return 2 ** torch.cat(losses).mean()", "the base is e"),
+        ("def perplexity(losses): return torch.cat(losses).mean()", "that is the loss"),
+    ],
+    "ex-control": [
+        (
+            """
+def damage_left(rope_before, rove_at_once, rope_after, rove_after):
+    return (rove_after - rope_before) / (rove_at_once - rope_before)
+""",
+            "the control has learned too",
+        ),
+        (
+            """
+def damage_left(rope_before, rove_at_once, rope_after, rove_after):
+    return 1 - (rove_after - rope_after) / (rove_at_once - rope_before)
+""",
+            "the share won back",
+        ),
+        (
+            """
+def damage_left(rope_before, rove_at_once, rope_after, rove_after):
+    return rove_after - rope_after
+""",
+            "loss in nats",
+        ),
+        (
+            """
+def damage_left(rope_before, rove_at_once, rope_after, rove_after):
+    return (rove_after - rope_after) / (rove_at_once - rope_after)
+""",
+            "before anything is trained on",
+        ),
+    ],
+    "ex-hardly-turning": [
+        (
+            "def hardly_turning(rotary, n_ctx, angle): return rotary.inv_freq <= angle",
+            "from one token to the next",
+        ),
+        (
+            """
+def hardly_turning(rotary, n_ctx, angle):
+    return n_ctx * rotary.inv_freq <= angle
+""",
+            "n - 1 apart",
+        ),
+        (
+            """
+def hardly_turning(rotary, n_ctx, angle):
+    return (n_ctx - 1) * rotary.inv_freq > angle
+""",
+            "you want the slow ones",
+        ),
+        (
+            """
+def hardly_turning(rotary, n_ctx, angle):
+    return torch.rad2deg((n_ctx - 1) * rotary.inv_freq) <= angle
+""",
+            "not in degrees",
+        ),
+    ],
 }

@@ -1,11 +1,11 @@
-"""lens_import: what counts as a bridge and as its tokens."""
+"""lens_arguments: what counts as a bridge and as its tokens."""
 
 import pytest
 import torch
 from rove_models import ARCHITECTURES
 
 from rove_lab.lens import bridge_from_huggingface
-from rove_lab.lens_import import check_bridge, check_tokens
+from rove_lab.lens_arguments import check_bridge, check_tokens
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,14 @@
-"""TransformerLens, or the words on how to get it; and what counts as a bridge and its tokens."""
+"""What the lens accepts, a bridge, its layers and its tokens; or how to get TransformerLens."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from rove_lab.arguments import check_index
 
 try:
     from transformer_lens.model_bridge import TransformerBridge
@@ -14,7 +17,7 @@ except ImportError as error:
         'bridges are made with TransformerLens, which is missing: pip install "rove-lab[lens]"'
     ) from error
 
-__all__ = ["TransformerBridge", "check_bridge", "check_tokens"]
+__all__ = ["TransformerBridge", "check_bridge", "check_layer", "check_tokens", "layer_indices"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -42,6 +45,61 @@ def check_bridge(bridge: Any) -> Any:
             "bridge_from_huggingface(model, tokenizer) or bridge_from_gpt(gpt)."
         )
     return bridge
+
+
+def check_layer(bridge: Any, layer: Any) -> int:
+    """Checks the index of a layer of a bridge.
+
+    Args:
+        bridge: The bridge.
+        layer: What was given: from 0, or from the end where negative.
+
+    Returns:
+        The index from 0.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If there is no such layer.
+
+    Example:
+        >>> from types import SimpleNamespace as Namespace
+        >>> check_layer(Namespace(cfg=Namespace(n_layers=3)), -1)
+        2
+    """
+    n_layers = bridge.cfg.n_layers
+    if not -n_layers <= check_index("layer", layer) < n_layers:
+        raise ValueError(f"expected layers among 0..{n_layers - 1}, got layer {layer}.")
+    return int(check_index("layer", layer) % n_layers)
+
+
+def layer_indices(bridge: Any, layers: Sequence[int] | slice | None) -> list[int]:
+    """The layers that a caller asks for, in order.
+
+    Args:
+        bridge: The bridge.
+        layers: Indices or a slice, from the end where negative; None for all.
+
+    Returns:
+        Indices from 0, each once.
+
+    Raises:
+        TypeError: If they are neither.
+        ValueError: If there is no such layer.
+
+    Example:
+        >>> from types import SimpleNamespace as Namespace
+        >>> layer_indices(Namespace(cfg=Namespace(n_layers=3)), [-1, 0])
+        [0, 2]
+    """
+    n_layers = bridge.cfg.n_layers
+    if layers is None or isinstance(layers, slice):
+        return list(range(n_layers))[layers or slice(None)]
+    try:
+        return sorted({check_layer(bridge, layer) for layer in layers})
+    except TypeError as error:
+        raise TypeError(
+            f"expected layers as integer indices or a slice, got {layers!r}: one layer is [l]."
+        ) from error
 
 
 def check_tokens(bridge: Any, tokens: Any, name: str = "tokens") -> Tensor:
