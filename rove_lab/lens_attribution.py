@@ -76,11 +76,12 @@ def attribute_offsets(
     watched = [(f"{name}.hook_scale", keep_scale) for name in ["ln_final", *posts]]
     messages = watch_messages(bridge, tokens, chosen, watched)
     u = _before_norm(bridge.ln_final, direction.detach()) / scales["ln_final.hook_scale"]
+    u = u * (getattr(bridge.cfg, "residual_multiplier", None) or 1)  # of Granite
     found = []
     for layer, (pattern, values, rotary, rotate_values) in zip(chosen, messages, strict=True):
         read, post = u, _post_norm(bridge, layer)
         if post is not None:
-            read = _before_norm(post, u) / scales[f"blocks.{layer}.ln1_post.hook_scale"]
+            read = _before_norm(post, read) / scales[f"blocks.{layer}.ln1_post.hook_scale"]
         added = offset_attribution(
             pattern[:, :, at : at + 1],
             values,
@@ -102,8 +103,9 @@ def _post_norm(bridge: Any, layer: int) -> Any:
 
 def _before_norm(norm: Any, u: Tensor) -> Tensor:
     """The direction before a norm that reads as u does after it, but for its divisor."""
-    weight = norm.original_component.weight.detach()
-    u = u * (1 + weight if norm.uses_weight_offset else weight)
+    weight = getattr(norm.original_component, "weight", None)  # OLMo's norm has none
+    if weight is not None:
+        u = u * (1 + weight.detach() if norm.uses_weight_offset else weight.detach())
     return u if norm.uses_rms_norm else u - u.mean(-1, keepdim=True)
 
 

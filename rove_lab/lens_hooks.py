@@ -7,9 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from rove_lab.hf_config import rotating_layers
 from rove_lab.lens_arguments import check_bridge, check_layer, layer_indices
 from rove_lab.lens_processing import check_processing
 from rove_lab.model import GPTConfig
+from rove_lab.retrofit import DIRECT
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.rotation import Rotation
 
@@ -22,11 +24,6 @@ __all__ = [
     "turning_values",
 ]
 
-# Families whose bridges hand the values on as they leave their hook and take z as it left its own;
-# each is held against a float64 reference in the tests.
-BRIDGED = frozenset(
-    "cohere gemma2 gemma3_text gpt_neox gptj llama mistral olmo2 phi phi3 qwen2 qwen3".split()
-)
 Hook = tuple[str, Callable[..., Any]]
 _POSITIONS, _TURNING = "_rove_lab_positions", "_rove_lab_turning"
 
@@ -51,7 +48,8 @@ def rove_hooks(
 
     Args:
         bridge: Of a model with RoPE, best from :func:`bridge_from_huggingface`.
-        layers: Indices of layers or a slice, from the end where negative; None for all.
+        layers: Indices of layers or a slice, from the end where negative; None for all that have a
+            rotation (in SmolLM3 and Cohere 2 not all do).
         planes: Indices of planes (0 turns fastest) or a slice; None for all.
 
     Returns:
@@ -73,7 +71,7 @@ def rove_hooks(
     _check_rope(bridge)
     check_family(bridge)
     hooks: list[Hook] = []
-    for layer in layer_indices(bridge, layers):
+    for layer in _turning(bridge) if layers is None else layer_indices(bridge, layers):
         rotary = rotary_of(bridge, layer)
         turning = rotary if planes is None else rotary.planes(planes)
         attention = bridge.blocks[layer].attn
@@ -117,13 +115,13 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
 
 
 def check_family(bridge: Any) -> None:
-    """Refuses a bridge of a family whose attention has not been checked for RoVE.
+    """Refuses a bridge whose attention is not known to take values straight from their hook.
 
     Args:
         bridge: The bridge.
 
     Raises:
-        ValueError: If it is of another family than those tested, or not the lab's.
+        ValueError: If it is of a family that :func:`enable_rove` does not take, nor the lab's.
 
     Example:
         >>> from types import SimpleNamespace as Namespace
@@ -131,12 +129,13 @@ def check_family(bridge: Any) -> None:
     """
     config = getattr(bridge.original_model, "config", None)
     kind = getattr(config, "model_type", type(bridge.original_model).__name__)
-    if not isinstance(config, GPTConfig) and kind not in BRIDGED:
-        raise ValueError(
-            f"expected a bridge of the lab's GPT or of {', '.join(sorted(BRIDGED))}, got one of "
-            f"{kind!r}: whether its attention takes the values as they leave their hook has not "
-            "been checked."
-        )
+    if isinstance(config, GPTConfig) or (kind in DIRECT and not getattr(config, "clip_qkv", None)):
+        return
+    reason = "it clips values after their hook" if kind in DIRECT else "that has not been checked"
+    raise ValueError(
+        f"expected a bridge whose attention takes the values as they leave their hook, got one of "
+        f"{kind!r}: {reason}. Take the lab's GPT or one of {', '.join(sorted(DIRECT))}."
+    )
 
 
 def positions_seen(attention: Any) -> Tensor:
@@ -211,6 +210,11 @@ def _check_once(attention: Any) -> None:
             "expected RoVE's hooks once, got them twice in one pass, which would turn the values "
             "twice: leave either the context bridge.hooks(...) or fwd_hooks=... away."
         )
+
+
+def _turning(bridge: Any) -> list[int]:
+    config = bridge.original_model.config
+    return layer_indices(bridge, None if isinstance(config, GPTConfig) else rotating_layers(config))
 
 
 def _check_rope(bridge: Any) -> None:

@@ -4,11 +4,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from hf_models import small_config
 from references_lens import run
-from rove_models import ARCHITECTURES
+from rove_models import ARCHITECTURES, draw_weights
 from rove_reference import matrix_of
 from test_lens_gpt import small_gpt
 from torch.testing import assert_close
+from transformers import AutoModelForCausalLM
 
 from rove_lab.lens import attribute_offsets, bridge_from_gpt, bridge_from_huggingface, rove_hooks
 
@@ -50,26 +52,39 @@ def test_equals_the_sum_by_hand(rove):
     assert found[..., :2].abs().min() > 1e-5
 
 
-@pytest.mark.parametrize("rove", [False, True])
-@pytest.mark.parametrize("model_type", WITH_PATTERNS)
-def test_offsets_and_heads_sum_to_the_direct_contribution(model_type, rove):
-    """That a layer's output makes to the logit, with the norms after it held as they were."""
-    bridge = bridge_from_huggingface(ARCHITECTURES[model_type]())
+def check_sums(bridge, rove):
+    """A layer's offsets and heads sum to what its output adds to the logit, norms held fast."""
     u = bridge.W_U.detach()[:, [7, 9]].T  # one for each sequence
     with torch.no_grad(), rove_on(bridge, rove):
         found = attribute_offsets(bridge, TOKENS, u, EVERY)
         _, cache = bridge.run_with_cache(TOKENS)
     norm = bridge.ln_final
-    for layer in range(3):
-        block = bridge.blocks[layer]
+    for layer, block in enumerate(bridge.blocks):
         out = cache[f"blocks.{layer}.hook_attn_out"][:, -1]
         if getattr(block.attn, "b_O", None) is not None:
             out = out - block.attn.b_O.detach()
         if not norm.uses_rms_norm:
             out = out - out.mean(-1, keepdim=True)
-        read = (norm.weight.detach() + norm.uses_weight_offset) * u
-        direct = (out * read).sum(-1) / cache["ln_final.hook_scale"][:, -1, 0]
+        weight = getattr(norm.original_component, "weight", torch.ones(64)).detach()
+        direct = (out * (weight + norm.uses_weight_offset) * u).sum(-1)
+        direct = direct / cache["ln_final.hook_scale"][:, -1, 0]
+        assert direct.abs().max() > 1e-3
         assert_close(found[layer].sum((-1, -2)), direct, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("rove", [False, True])
+@pytest.mark.parametrize("model_type", WITH_PATTERNS)
+def test_offsets_and_heads_sum_to_the_direct_contribution(model_type, rove):
+    check_sums(bridge_from_huggingface(ARCHITECTURES[model_type]()), rove)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [("granite", {"residual_multiplier": 0.3}), ("olmo", {}), ("nemotron", {}), ("glm4", {})],
+)
+def test_norms_and_scales_of_other_families(model_type, changes):
+    model = AutoModelForCausalLM.from_config(small_config(model_type, **changes))
+    check_sums(bridge_from_huggingface(draw_weights(model)), rove=True)
 
 
 def test_all_parts_together_are_the_logit():

@@ -207,11 +207,12 @@ def test_refuses_what_is_not_asked_for_properly(llama):
         rove_hooks(llama, planes=[12])
     with pytest.raises(TypeError, match="expected a TransformerBridge, got LlamaForCausalLM"):
         rove_hooks(llama.original_model)
-    gated = AutoModelForCausalLM.from_config(small_config("granite", num_hidden_layers=3))
-    with pytest.raises(
-        ValueError, match=r"expected a bridge of the lab's GPT or of .* got one of 'granit"
-    ):
-        rove_hooks(bridge_from_huggingface(gated))
+    falcon = AutoModelForCausalLM.from_config(small_config("falcon", num_hidden_layers=3))
+    with pytest.raises(ValueError, match="got one of 'falcon': that has not been checked"):
+        rove_hooks(bridge_from_huggingface(falcon))
+    clipped = AutoModelForCausalLM.from_config(small_config("olmo", clip_qkv=1.0))
+    with pytest.raises(ValueError, match="got one of 'olmo': it clips values after their hook"):
+        rove_hooks(bridge_from_huggingface(clipped))
     with pytest.raises(
         ValueError, match="expected a bridge whose model says how it rotates, got o"
     ):
