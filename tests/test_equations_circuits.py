@@ -7,7 +7,7 @@ import torch
 from references_mixers import LAYOUTS
 from samples import D_MODEL, HEADS, attention_weights, normal
 
-from rove_lab import RotaryEmbedding, attention_pattern, rope_attention
+from rove_lab import RotaryEmbedding, attention_pattern, rope_attention, rove_attention
 from rove_lab.circuits import (
     copying_score,
     factored_ov,
@@ -131,3 +131,23 @@ def test_eq_drift(layout):
         cosine = (turned * still).sum() / (turned.norm() * still.norm())
         found = ov_cosine(stored_V, stored_O, rotary, [delta])[0, HEAD_OF_EACH_GROUP]
         torch.testing.assert_close(found, cosine)
+
+
+@each_layout
+def test_eq_retrofit(layout):
+    """What switching RoVE on changes; and by how much in a plane."""
+    x, (W_Q, W_K, W_V, _) = normal(N, D_MODEL), attention_weights(layout)
+    rotary, group = layout.build(RotaryEmbedding), HEADS // W_V.shape[0]
+    q, k, v = (x @ W for W in (W_Q, W_K, W_V))
+    A = attention_pattern(q, k, rotary)
+    changed = rove_attention(q, k, v, rotary) - rope_attention(q, k, v, rotary)
+    eye = torch.eye(layout.d_head, dtype=torch.float64)
+    for h in range(HEADS):
+        for i in range(N):
+            terms = [A[h, i, j] * (layout.matrix(j - i) - eye) @ v[h // group, j] for j in range(N)]
+            torch.testing.assert_close(changed[h, i], sum(terms))
+    for delta in (-1, -7):
+        moved = (layout.matrix(delta) - eye) @ v[0, 0]
+        for omega, pair in zip(rotary.inv_freq, rotary.plane_channels, strict=True):
+            length = 2 * torch.sin(delta * omega / 2).abs() * v[0, 0, pair].norm()
+            torch.testing.assert_close(moved[pair].norm(), length)
