@@ -4,6 +4,7 @@ Sizes differ from one another (2 sequences, 3 layers, 4 heads, 2 KV heads, 11 to
 channels), and the weights are large enough that attention is far from uniform: an error shows.
 """
 
+import copy
 from functools import partial
 
 import torch
@@ -24,6 +25,7 @@ def small_model(model_type, *, yarn=None, attention=None, dtype=torch.float64, *
         dtype: Of all parameters; they are drawn in float64 and rounded.
         **changes: What else the config says.
     """
+    changes = copy.deepcopy(changes)  # for a config keeps the dict it is given, and it may change
     config = small_config(model_type, num_hidden_layers=len(LAYERS), **changes)
     if yarn is not None:
         parameters = config.rope_parameters
