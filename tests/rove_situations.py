@@ -5,6 +5,7 @@ import copy
 import torch
 from rove_models import ARCHITECTURES
 from rove_reference import YARN, reference_logits
+from test_compile import INDUCTOR
 from transformers import DynamicCache, StaticCache
 
 from rove_lab.huggingface import enable_rove
@@ -158,7 +159,8 @@ def compiled(architecture, planes):
     expected = reference_logits(model, TOKENS, POSITIONS)
     torch._dynamo.reset()
     with enable_rove(model, planes=planes), torch.no_grad():
-        return largest(torch.compile(model, fullgraph=True)(TOKENS).logits - expected)
+        found = torch.compile(model, fullgraph=True, backend=INDUCTOR)(TOKENS).logits
+    return largest(found - expected)
 
 
 SITUATIONS = {
