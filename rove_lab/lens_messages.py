@@ -51,7 +51,7 @@ def watch_messages(
         The messages, layer by layer, without gradients.
 
     Raises:
-        ValueError: If the bridge is of another family, or shows no pattern (GPT-J).
+        ValueError: If the bridge is of another family, or shows no pattern.
 
     Example:
         >>> from rove_lab.lens import bridge_from_gpt
