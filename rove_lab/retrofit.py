@@ -64,8 +64,8 @@ class RoveHandle:
         for hooks in self._hooks.values():
             hooks.remove()
         _forget_compiled_code()
-        del self._model.rove
-        del self._model.config.rove
+        vars(self._model).pop("rove", None)
+        vars(self._model.config).pop("rove", None)
         for name, value in self._before.items():
             setattr(self._model.config, name, value)
         self._model, self._hooks = None, {}
@@ -137,7 +137,7 @@ def enable_rove(
     config = text_config(model)
     _check_family(config)
     found, layout = attention_layers(model), value_layout(config)
-    if any(map(_is_on, found)):
+    if hasattr(model, "rove") or any(map(_is_on, found)):
         raise ValueError(
             "expected a model without RoVE, got one where it is on already: call remove() on its "
             "handle first (model.rove, if the model is what it was switched on in)."

@@ -6,6 +6,7 @@ them keeps :math:`R_j v_j`; the heads' sums turn back as they enter the output p
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,12 +18,22 @@ from rove_lab.value_projections import AttentionLayer, ValueLayout
 __all__ = ["ValueHooks"]
 
 
+class _Call(threading.local):
+    """What the call of the attention module that is running turns by; each thread has its own."""
+
+    positions: Tensor | None = None
+    rotation: Rotation | None = None
+
+    def __reduce__(self) -> tuple[type[_Call], tuple[()]]:
+        return _Call, ()  # a copy of the model is not in the middle of a call
+
+
 class ValueHooks:
     r"""The hooks that make :math:`\sum_j A_{ij} v_j` of a layer :math:`\sum_j A_{ij} R_{j-i} v_j`.
 
     Positions are those that each call of the attention module is given, so that a pass that is
-    computed again (gradient checkpointing) turns by its own positions. The hooks are methods: a
-    deep copy of the model has hooks of its own.
+    computed again (gradient checkpointing) or runs in another thread turns by its own. The hooks
+    are methods: a deep copy of the model has hooks of its own.
 
     Args:
         layer: The layer's attention module and its projections.
@@ -41,8 +52,7 @@ class ValueHooks:
         self.layer, self.layout, self.rotary = layer, layout, rotary
         self._values = self._child(layer.projection)
         self._output = self._child(layer.output)
-        self._positions: Tensor | None = None  # of the call that is running
-        self._rotation: Rotation | None = None
+        self._call = _Call()
         self._handles = [
             layer.attention.register_forward_pre_hook(self.take_positions, with_kwargs=True),
             self._values.register_forward_hook(self.turn_values),
@@ -53,7 +63,7 @@ class ValueHooks:
         """Take the hooks off; once more does nothing."""
         for handle in self._handles:
             handle.remove()
-        self._positions = self._rotation = None
+        self._call = _Call()
 
     def take_positions(self, attention: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         """The hook before attention: which positions this call is for.
@@ -77,7 +87,7 @@ class ValueHooks:
                 f"expected position_ids in the call of {self.layer.name}, got {positions!r}: call "
                 "the model itself, which makes them."
             )
-        self._positions, self._rotation = positions, None
+        self._call.positions, self._call.rotation = positions, None
 
     def turn_values(self, projection: nn.Module, args: Any, projected: Tensor) -> Tensor:
         """The hook after the projection: :math:`v_j` to :math:`R_j v_j`; a value bias turns, too.
@@ -85,15 +95,16 @@ class ValueHooks:
         Raises:
             ValueError: If the attention module is not running.
         """
-        if self._positions is None:
+        positions = self._call.positions
+        if positions is None:
             raise ValueError(
                 f"expected {self.layer.name} to be called as a module, got a call of its "
                 f"{self.layer.projection} alone, for which there are no positions: call the model, "
                 "or remove RoVE first."
             )
-        self._rotation = self.rotary(self._positions, device=projected.device)
+        self._call.rotation = rotation = self.rotary(positions, device=projected.device)
         values = self.layout.read(projected).transpose(-2, -3)  # [batch, head, pos, d_head]
-        return self.layout.write(projected, self._rotation.apply(values).transpose(-2, -3))
+        return self.layout.write(projected, rotation.apply(values).transpose(-2, -3))
 
     def turn_back(self, output: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The hook before the output projection: each head's sum by :math:`R_i^{-1}`.
@@ -101,15 +112,16 @@ class ValueHooks:
         Raises:
             ValueError: If the attention module is not running.
         """
-        if self._rotation is None:
+        rotation = self._call.rotation
+        if rotation is None:
             raise ValueError(
                 f"expected {self.layer.name} to be called as a module, got a call of its "
                 f"{self.layer.output} alone, for which there are no positions: call the model, or "
                 "remove RoVE first."
             )
         z = args[0].unflatten(-1, (-1, self.rotary.d_head)).transpose(-2, -3)
-        turned = self._rotation.undo(z).transpose(-2, -3).flatten(-2)
-        self._positions = self._rotation = None
+        turned = rotation.undo(z).transpose(-2, -3).flatten(-2)
+        self._call.positions = self._call.rotation = None
         return (turned, *args[1:])
 
     def _child(self, name: str) -> nn.Module:

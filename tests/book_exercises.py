@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -78,18 +80,26 @@ def said(code: str, names: dict[str, object]) -> str:
     return out.getvalue()
 
 
-def small_llama() -> tuple[LlamaForCausalLM, None]:
-    """Random weights with SmolLM2's layers, value heads and planes, and few other channels."""
+def small_llama() -> tuple[LlamaForCausalLM, Callable[..., SimpleNamespace]]:
+    """Random weights with SmolLM2's layers, heads and planes, and few other channels.
+
+    Its tokenizer gives a token for each character.
+    """
     config = LlamaConfig(
-        vocab_size=8,
-        hidden_size=192,
+        vocab_size=128,
+        hidden_size=144,
+        head_dim=64,
         intermediate_size=8,
         num_hidden_layers=30,
-        num_attention_heads=3,
+        num_attention_heads=9,
         num_key_value_heads=3,
         rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
     )
-    return LlamaForCausalLM(config), None
+
+    def tokenizer(text: str, return_tensors: str) -> SimpleNamespace:
+        return SimpleNamespace(input_ids=torch.tensor([[ord(c) % 128 for c in text]]))
+
+    return LlamaForCausalLM(config).eval(), tokenizer
 
 
 def names_before_the_exercises(chapter: Chapter) -> dict[str, object]:
@@ -112,4 +122,5 @@ def names_before_the_exercises(chapter: Chapter) -> dict[str, object]:
         for cell in chapter.code[1:]:  # the first installs what is missing
             said(cell, names)
     names["default dtype"] = torch.get_default_dtype()
+    names["gradients"] = torch.is_grad_enabled()
     return names

@@ -24,16 +24,19 @@ NAMES = {}
 
 @pytest.fixture
 def names(exercise):
-    """The chapter's names before its exercises, computed once a chapter, and its default dtype."""
-    before = torch.get_default_dtype()
+    """The chapter's names before its exercises, computed once, its default dtype and gradients."""
+    before, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
     if exercise.chapter not in NAMES:
         try:
             NAMES[exercise.chapter] = names_before_the_exercises(BOOK[exercise.chapter])
         finally:
             torch.set_default_dtype(before)
+            torch.set_grad_enabled(gradients)
     torch.set_default_dtype(NAMES[exercise.chapter]["default dtype"])
+    torch.set_grad_enabled(NAMES[exercise.chapter]["gradients"])
     yield dict(NAMES[exercise.chapter])
     torch.set_default_dtype(before)
+    torch.set_grad_enabled(gradients)
 
 
 def verdict(exercise: Exercise, names: dict, answer: object = None, **instead: object) -> str:

@@ -1,30 +1,17 @@
 """The scripts under experiments/: they run, and they write what the record says they wrote."""
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from experiment_scripts import names, script
 from rove_models import ARCHITECTURES
 
 from rove_lab.huggingface import enable_rove
 from rove_lab.records import open_record, read_record
 from rove_lab.tasks import OrderedPair
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def script(name, monkeypatch):
-    """A script as a module that this test alone sees."""
-    spec = spec_from_file_location(f"{name}_script", ROOT / "experiments" / f"{name}.py")
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, f"{name}_script", module)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -36,11 +23,6 @@ def messenger(monkeypatch):
     monkeypatch.setattr(module.torch, "set_num_threads", lambda count: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return module
-
-
-def names(values):
-    """The nested names of a record's values, without the numbers."""
-    return {k: names(v) for k, v in values.items()} if isinstance(values, dict) else None
 
 
 def test_the_committed_record_is_what_the_script_would_write(messenger):

@@ -1,6 +1,7 @@
 """retrofit: RoVE goes on, and off again without a trace."""
 
 import copy
+import io
 
 import pytest
 import torch
@@ -154,6 +155,26 @@ def test_a_copy_has_a_rove_of_its_own(model):
     assert not hasattr(twin.config, "rove")
     assert torch.equal(logits_of(twin), off)
     assert torch.equal(logits_of(model), on)
+
+
+def test_a_pickled_model_has_it_on(model):
+    with enable_rove(model):
+        on = logits_of(model)
+        file = io.BytesIO()
+        torch.save(model, file)
+    file.seek(0)
+    twin = torch.load(file, weights_only=False)
+    assert torch.equal(logits_of(twin), on)
+    twin.rove.remove()
+    assert torch.equal(logits_of(twin), logits_of(model))
+
+
+def test_can_be_removed_from_a_model_whose_config_was_replaced(model):
+    logits = logits_of(model)
+    with enable_rove(model):
+        model.config = copy.deepcopy(model.config)
+        del model.config.rove, model.rove
+    assert torch.equal(logits_of(model), logits)
 
 
 def test_only_differences_of_positions_count():

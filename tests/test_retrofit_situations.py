@@ -21,8 +21,12 @@ def marked(architecture, situation):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize(("architecture", "situation"), [marked(*cell) for cell in CELLS])
-def test_equals_the_reference(architecture, situation):
-    assert measured_error(architecture, situation) < TOLERANCE[situation]
+def test_equals_the_reference(architecture, situation, record_property):
+    error = measured_error(architecture, situation)
+    told = {"route": "enable_rove", "architecture": architecture, "situation": situation}
+    for name, value in (told | {"error": error, "tolerance": TOLERANCE[situation]}).items():
+        record_property(name, value)  # for experiments/compatibility.py
+    assert error < TOLERANCE[situation]
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,19 @@ def test_turns_the_layers_and_planes_that_are_asked_for(architecture, layers, pl
     expected = reference_logits(model, TOKENS, POSITIONS, **these)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert (found - reference_logits(model, TOKENS, POSITIONS)).abs().max() > 0.1
+
+
+def test_is_exact_in_inference_mode():
+    model = ARCHITECTURES["llama"]()
+    expected = reference_logits(model, TOKENS, POSITIONS)
+    with enable_rove(model), torch.inference_mode():
+        given = {"position_ids": POSITIONS.clone(), "attention_mask": torch.ones_like(TOKENS)}
+        for logits in (model(TOKENS).logits, model(TOKENS, **given).logits):
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+
+
+def test_is_as_good_under_autocast_as_in_half_precision():
+    model = ARCHITECTURES["llama"](dtype=torch.float32)
+    expected = reference_logits(model, TOKENS, POSITIONS)
+    with enable_rove(model), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert (model(TOKENS).logits - expected).abs().max() < TOLERANCE["bfloat16"]

@@ -1,5 +1,8 @@
 """value_hooks: three hooks on one attention module, against sums written out."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from references import plane_channels, reference_rotary
@@ -94,6 +97,22 @@ def test_every_call_turns_by_its_own_positions(attention):
     first = attention(x, pattern, position_ids=POSITIONS)
     attention(x, pattern, position_ids=3 * POSITIONS)
     assert torch.equal(attention(x, pattern, position_ids=POSITIONS), first)
+
+
+def test_calls_in_two_threads_turn_by_their_own_positions(attention):
+    x, pattern = inputs()
+    hooked(attention)
+    rows = [POSITIONS, 3 * POSITIONS]
+    alone = [attention(x, pattern, position_ids=positions) for positions in rows]
+    both_have_values = threading.Barrier(2, timeout=30)
+
+    def wait(*_):
+        both_have_values.wait()
+
+    attention.v_proj.register_forward_hook(wait)
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(lambda p: attention(x, pattern, position_ids=p), rows))
+    assert all(map(torch.equal, together, alone))
 
 
 def test_a_row_of_positions_for_each_sequence(attention):

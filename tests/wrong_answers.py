@@ -485,6 +485,157 @@ def convolve(kernels, x):
         ),
         ("def convolve(kernels, x): return x @ kernels[0]", "only kernel 0"),
     ],
+    "ex-copying": [
+        (
+            """
+def copying(W_E, W_V, W_O, W_U):
+    eigenvalues = torch.linalg.eigvals(W_V @ W_O)
+    return eigenvalues.real.sum() / eigenvalues.abs().sum()
+""",
+            "W_E and W_U belong to it",
+        ),
+        (
+            """
+def copying(W_E, W_V, W_O, W_U):
+    core = (W_O @ W_U) @ (W_E @ W_V)
+    return core.trace() / torch.linalg.svdvals(W_E @ W_V @ W_O @ W_U).sum()
+""",
+            "singular values",
+        ),
+        (
+            """
+def copying(W_E, W_V, W_O, W_U):
+    real = torch.linalg.eigvals((W_O @ W_U) @ (W_E @ W_V)).real
+    return real.sum() / real.abs().sum()
+""",
+            "absolute value",
+        ),
+        (
+            """
+def copying(W_E, W_V, W_O, W_U):
+    return torch.linalg.eigvals((W_O @ W_U) @ (W_E @ W_V)).real.sign().mean()
+""",
+            "not one a vote",
+        ),
+    ],
+    "ex-duplicate": [
+        (
+            """
+def duplicate_score(pattern, tokens):
+    from rove_lab.circuits import induction_score
+    return induction_score(pattern, tokens)
+""",
+            "that is induction",
+        ),
+        (
+            """
+def duplicate_score(pattern, tokens):
+    same = (tokens[:, None] == tokens).tril()
+    return (pattern * same).sum(-1).mean(-1)
+""",
+            "no occurrence of itself",
+        ),
+        (
+            """
+def duplicate_score(pattern, tokens):
+    same = (tokens[:, None] == tokens).tril(-1)
+    return (pattern * same).sum((-2, -1)) / same.any(-1).sum()
+""",
+            "only the latest",
+        ),
+        (
+            """
+def duplicate_score(pattern, tokens):
+    same = (tokens[:, None] == tokens).tril(-1)
+    again = same.any(-1).nonzero()[:, 0]
+    return pattern[:, again, same[again].double().argmax(-1)].mean(-1)
+""",
+            "not the first",
+        ),
+    ],
+    "ex-contributions": [
+        (
+            "def contributions(pattern, v, W_O, u): return (v @ W_O @ u)[:, None] + 0 * pattern",
+            "missing",
+        ),
+        (
+            "def contributions(pattern, v, W_O, u): return pattern * (v @ W_O @ u)[..., None]",
+            "the key's",
+        ),
+        (
+            """
+def contributions(pattern, v, W_O, u):
+    return (pattern * (v @ W_O @ u)[:, None]).mT
+""",
+            "keys by queries",
+        ),
+        (
+            "def contributions(pattern, v, W_O, u): return pattern @ v @ W_O @ u",
+            "expected a tensor",
+        ),
+    ],
+    "ex-curve": [
+        (
+            """
+def curve(q, k, rotary, delta):
+    return q.mean(0) @ rotary.matrix(-delta) @ k.mean(0) / q.shape[-1] ** 0.5
+""",
+            "the sign of the offset",
+        ),
+        (
+            """
+def curve(q, k, rotary, delta):
+    n = min(len(q), len(k))
+    return (q[:n] @ rotary.matrix(delta) * k[:n]).sum(-1).mean() / q.shape[-1] ** 0.5
+""",
+            "drawn independently",
+        ),
+        (
+            "def curve(q, k, rotary, delta): return q.mean(0) @ rotary.matrix(delta) @ k.mean(0)",
+            "square root of d_head",
+        ),
+        (
+            """
+def curve(q, k, rotary, delta):
+    return (q @ rotary.matrix(delta) @ k.T / q.shape[-1] ** 0.5).sum()
+""",
+            "a sum over pairs",
+        ),
+    ],
+    "ex-cosine": [
+        ("def cosine_at(W_V, W_O, rotary, delta): return 1.0", "that is RoPE's"),
+        (
+            """
+def cosine_at(W_V, W_O, rotary, delta):
+    here, there = W_V @ W_O, W_V @ rotary.matrix(delta) @ W_O
+    return (here * there).sum() / (here.norm() * there.norm())
+""",
+            "at -delta",
+        ),
+        (
+            """
+def cosine_at(W_V, W_O, rotary, delta):
+    turned = W_V @ rotary.matrix(delta).T
+    return (turned * W_V).sum() / W_V.square().sum()
+""",
+            "W_O is missing",
+        ),
+        (
+            """
+def cosine_at(W_V, W_O, rotary, delta):
+    here, there = W_V @ W_O, W_V @ rotary.matrix(delta).T @ W_O
+    return (here * there).sum() / here.square().sum()
+""",
+            "both norms",
+        ),
+    ],
+    "ex-fooled": [
+        ("def fooled(): return torch.eye(4)", "it copies"),
+        ("def fooled(): return torch.eye(4).roll(1, 0)", "its copying score is"),
+        ("def fooled(): return torch.eye(4) + 5 * torch.ones(4, 4).triu(1)", "token 3 raises"),
+        ("def fooled(): return torch.ones(4, 4)", "as much as itself"),
+        ("def fooled(): return torch.ones(4, 4).triu(1)", "all its eigenvalues are zero"),
+    ],
     "ex-perplexity": [
         (
             """
