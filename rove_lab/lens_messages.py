@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rove_lab.lens_calls import turning_values
 from rove_lab.lens_firing import check_fires
-from rove_lab.lens_hooks import check_family, turning_values
+from rove_lab.lens_hooks import check_family
 from rove_lab.rotary import RotaryEmbedding
 
 __all__ = ["Messages", "watch_messages"]
