@@ -48,8 +48,8 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
 
     Raises:
         TypeError: If the model or the tokenizer is something else.
-        ValueError: If TransformerLens has no adapter for the architecture, RoVE is switched on in
-            the model, or the tokenizer has more tokens than the model embeds.
+        ValueError: If TransformerLens has no adapter for the architecture, the model or its
+            config has RoVE, or the tokenizer has more tokens than the model embeds.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -78,10 +78,13 @@ def _check_model(model: Any) -> None:
             f"expected a causal LM of transformers, got {type(model).__name__}: load one with "
             "load_causal_lm(name), or take bridge_from_gpt for the lab's own GPT."
         )
-    if getattr(model, "rove", None) is not None:
+    said = getattr(model.config, "rove", None)
+    if said is not None:
+        hooks = f"rove_hooks(bridge, layers={said['layers']}, planes={said['planes']})"
+        off = "model.rove.remove()" if hasattr(model, "rove") else "del model.config.rove"
         raise ValueError(
-            "expected a model with RoVE off, got one where enable_rove has switched it on: call "
-            "model.rove.remove(), and run the bridge with rove_hooks(bridge, layers, planes)."
+            f"expected a model without RoVE, got one whose config says it has: {off}, and then run "
+            f"its bridge with {hooks}."
         )
     ArchitectureAdapterFactory.discover_entry_points()
     if type(model).__name__ not in ArchitectureAdapterFactory._adapters:
