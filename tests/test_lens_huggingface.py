@@ -114,7 +114,7 @@ def test_a_model_with_rove_is_refused_and_the_words_lead_to_the_same_logits():
     with torch.no_grad():
         rove = enable_rove(model, layers=[0, 2], planes=[1, 3])
         expected = model(TOKENS).logits
-        words = r"model\.rove\.remove\(\), .* rove_hooks\(bridge, layers=\[0, 2\], planes=\[1, 3\]\)"
+        words = r"model\.rove\.remove\(\), .* layers=\[0, 2\], planes=\[1, 3\]\)"
         with pytest.raises(ValueError, match=words):
             bridge_from_huggingface(model)
         rove.remove()
