@@ -52,7 +52,7 @@ def attribute_offsets(
     Raises:
         TypeError: If it is not a bridge, tokens are not integers, or dtypes do not fit.
         ValueError: If tokens, direction, layers, query or offsets do not fit, or the bridge shows
-            no patterns (GPT-J).
+            no patterns (:func:`bridge_from_huggingface` makes bridges that do).
 
     Example:
         >>> from rove_lab.lens import bridge_from_gpt

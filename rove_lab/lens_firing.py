@@ -16,10 +16,11 @@ __all__ = ["check_fires", "firing_hooks"]
 def firing_hooks(bridge: Any, tokens: Tensor) -> list[str]:
     """The names of the hooks that fire in a forward pass, in the order they first do.
 
-    A bridge names hooks that its architecture never calls: ``hook_rot_q`` and ``hook_rot_k`` of
-    GPT-NeoX and Phi-3, ``hook_pattern``, ``hook_attn_scores`` and ``hook_rot_*`` of GPT-J. A
-    function given to one of them does nothing, without a word. A hook with several names, as
-    ``attn.o.hook_in`` and ``attn.hook_z``, is listed under all of them.
+    A bridge names hooks that its architecture never calls, as ``hook_rot_q`` and ``hook_rot_k`` of
+    GPT-NeoX, Phi-3 and GPT-J; a function given to one of them does nothing, without a word. A hook
+    with several names, as ``attn.o.hook_in`` and ``attn.hook_z``, is listed under all of them.
+    GPT-J's ``hook_pattern`` can be read, but an edit of it comes too late (TransformerLens warns),
+    and its ``hook_attn_scores`` shows the pattern once more.
 
     Args:
         bridge: The bridge.
@@ -67,7 +68,7 @@ def check_fires(bridge: Any, missing: Sequence[str]) -> None:
     """
     if missing:
         raise ValueError(
-            f"expected {missing[0]} to fire, and it never did: the attention of "
-            f"{bridge.cfg.architecture} runs inside transformers, where this bridge cannot look. "
-            "firing_hooks(bridge, tokens) lists the hooks that do fire."
+            f"expected {missing[0]} to fire, and it never did: the attention of this "
+            f"{bridge.cfg.architecture} runs where its bridge cannot look. Make the bridge with "
+            "bridge_from_huggingface; firing_hooks(bridge, tokens) lists the hooks that do fire."
         )

@@ -9,23 +9,15 @@ from torch import Tensor
 
 from rove_lab.hf_config import rotating_layers
 from rove_lab.lens_arguments import check_bridge, check_layer, layer_indices
+from rove_lab.lens_calls import begin_turning, positions_seen, rotation_seen, watch_calls
 from rove_lab.lens_processing import check_processing
 from rove_lab.model import GPTConfig
 from rove_lab.retrofit import DIRECT
 from rove_lab.rotary import RotaryEmbedding
-from rove_lab.rotation import Rotation
 
-__all__ = [
-    "Hook",
-    "check_family",
-    "positions_seen",
-    "rotary_of",
-    "rove_hooks",
-    "turning_values",
-]
+__all__ = ["Hook", "check_family", "rotary_of", "rove_hooks"]
 
 Hook = tuple[str, Callable[..., Any]]
-_POSITIONS, _TURNING = "_rove_lab_positions", "_rove_lab_turning"
 
 
 def rove_hooks(
@@ -75,7 +67,7 @@ def rove_hooks(
         rotary = rotary_of(bridge, layer)
         turning = rotary if planes is None else rotary.planes(planes)
         attention = bridge.blocks[layer].attn
-        _watch_positions(attention)
+        watch_calls(attention)
         hooks += _pair(layer, attention, turning)
     return hooks
 
@@ -138,78 +130,22 @@ def check_family(bridge: Any) -> None:
     )
 
 
-def positions_seen(attention: Any) -> Tensor:
-    """The positions of the call that an attention module of a bridge is in.
-
-    Args:
-        attention: ``bridge.blocks[l].attn``, of a bridge with :func:`rove_hooks`.
-
-    Returns:
-        ``[batch, pos]`` or ``[1, pos]``, integers in tokens.
-
-    Raises:
-        RuntimeError: If the module is in no call, or was given no positions.
-
-    Example:
-        >>> positions_seen(object())
-        Traceback (most recent call last):
-        RuntimeError: ...
-    """
-    positions = getattr(attention, "__dict__", {}).get(_POSITIONS)
-    if positions is None:
-        raise RuntimeError(
-            "expected the positions of the tokens, got none: hooks of rove_hooks(bridge) run "
-            "inside a forward pass of the bridge they were made for, whose attention must be given "
-            "position_ids; make new ones for a copy of the bridge."
-        )
-    return positions  # type: ignore[no-any-return]
-
-
 def _pair(layer: int, attention: Any, rotary: RotaryEmbedding) -> list[Hook]:
-    def turn(x: Tensor, rotate: Callable[[Rotation, Tensor], Tensor]) -> Tensor:
-        positions = positions_seen(attention)
-        if x.dim() == 3:  # remove_batch_dim=True takes the batch away
-            positions = positions[0]
-        rotation = rotary(positions, device=x.device)
-        return rotate(rotation, x.transpose(-2, -3)).transpose(-2, -3)
-
     def rotate_values(v: Tensor, hook: Any) -> Tensor:
-        _check_once(attention)
-        turned = turn(v, Rotation.apply)
-        attention.__dict__[_TURNING] = rotary
-        return turned
+        positions = positions_seen(attention)
+        if v.dim() == 3:  # remove_batch_dim=True takes the batch away
+            positions = positions[0]
+        rotation = rotary(positions, device=v.device)
+        begin_turning(attention, rotary, rotation)
+        return rotation.apply(v.transpose(-2, -3)).transpose(-2, -3)
 
     def rotate_z_back(z: Tensor, hook: Any) -> Tensor:
-        return turn(z, Rotation.undo)
+        return rotation_seen(attention).undo(z.transpose(-2, -3)).transpose(-2, -3)
 
     return [
         (f"blocks.{layer}.attn.v.hook_out", rotate_values),
         (f"blocks.{layer}.attn.o.hook_in", rotate_z_back),
     ]
-
-
-def turning_values(attention: Any) -> RotaryEmbedding | None:
-    """The rotation that RoVE's hooks give the values in the call an attention module is in.
-
-    Args:
-        attention: ``bridge.blocks[l].attn``.
-
-    Returns:
-        The family, or ``None`` where no such hook has turned the values.
-
-    Example:
-        >>> turning_values(object()) is None
-        True
-    """
-    return getattr(attention, "__dict__", {}).get(_TURNING)
-
-
-def _check_once(attention: Any) -> None:
-    if turning_values(attention) is not None:
-        raise ValueError(
-            "expected RoVE's hooks once, got them twice in one pass, which would turn the values "
-            "twice: leave either the context bridge.hooks(...) or fwd_hooks=... away."
-        )
 
 
 def _turning(bridge: Any) -> list[int]:
@@ -224,19 +160,3 @@ def _check_rope(bridge: Any) -> None:
             "expected a bridge of a model with RoPE, got one whose attention rotates the values "
             "itself: run it without hooks, it is RoVE already."
         )
-
-
-def _watch_positions(attention: Any) -> None:
-    if _POSITIONS in attention.__dict__:  # watched already
-        return
-    attention.__dict__[_POSITIONS] = attention.__dict__[_TURNING] = None
-    attention.register_forward_pre_hook(_keep_positions, with_kwargs=True)
-    attention.register_forward_hook(_drop_positions, always_call=True)
-
-
-def _keep_positions(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    module.__dict__[_POSITIONS] = kwargs.get("position_ids", kwargs.get("positions"))
-
-
-def _drop_positions(module: Any, args: tuple[Any, ...], output: Any) -> None:
-    module.__dict__[_POSITIONS] = module.__dict__[_TURNING] = None

@@ -30,9 +30,9 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
 
     The bridge holds a copy: the model, its hooks and its config stay as they are, and nothing is
     fetched. Weights are not processed (:func:`compatible` does that safely). Where TransformerLens
-    4.3 loses the key-value cache of transformers 5.24, this bridge is mended. Attention is eager.
-    What an architecture does not show, nobody can edit: in a bridge of GPT-J no pattern, in those
-    of GPT-NeoX and Phi-3 no rotated query or key (:func:`firing_hooks` lists what fires).
+    4.3 loses the key-value cache of transformers 5.24, this bridge is mended. Attention is eager,
+    and its softmax float32 whatever the dtype: with padding, float64 gives NaN. GPT-J's pattern can
+    be read, and not edited (:func:`firing_hooks`).
 
     ``bridge.to_tokens(text)`` puts the tokenizer's BOS token first by default, also for models that
     were trained without one: pass ``prepend_bos=False`` to have the tokens as the tokenizer gives
@@ -48,8 +48,8 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
 
     Raises:
         TypeError: If the model or the tokenizer is something else.
-        ValueError: If TransformerLens has no adapter for the architecture, RoVE is switched on in
-            the model, or the tokenizer has more tokens than the model embeds.
+        ValueError: If TransformerLens has no adapter for the architecture, the model or its
+            config has RoVE, or the tokenizer has more tokens than the model embeds.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -60,6 +60,7 @@ def bridge_from_huggingface(model: Any, tokenizer: Any = None) -> TransformerBri
     _check_model(model)
     own_tokenizer = None if tokenizer is None else _own_tokenizer(model, tokenizer)
     copied = copy.deepcopy(model)
+    copied.set_attn_implementation("eager")  # or else GPT-J shows no pattern
     bridge = build_bridge_from_module(copied, type(model).__name__, hf_config=copied.config)
     if own_tokenizer is not None:
         # not by way of the builder, which asks the hub for the tokenizer again
@@ -77,10 +78,13 @@ def _check_model(model: Any) -> None:
             f"expected a causal LM of transformers, got {type(model).__name__}: load one with "
             "load_causal_lm(name), or take bridge_from_gpt for the lab's own GPT."
         )
-    if getattr(model, "rove", None) is not None:
+    said = getattr(model.config, "rove", None)
+    if said is not None:
+        hooks = f"rove_hooks(bridge, layers={said['layers']}, planes={said['planes']})"
+        off = "model.rove.remove()" if hasattr(model, "rove") else "del model.config.rove"
         raise ValueError(
-            "expected a model with RoVE off, got one where enable_rove has switched it on: call "
-            "model.rove.remove(), and run the bridge with rove_hooks(bridge, layers, planes)."
+            f"expected a model without RoVE, got one whose config says it has: {off}, and then run "
+            f"its bridge with {hooks}."
         )
     ArchitectureAdapterFactory.discover_entry_points()
     if type(model).__name__ not in ArchitectureAdapterFactory._adapters:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rove_lab.lens_calls import turning_values
 from rove_lab.lens_firing import check_fires
-from rove_lab.lens_hooks import check_family, turning_values
+from rove_lab.lens_hooks import check_family
 from rove_lab.rotary import RotaryEmbedding
 
 __all__ = ["Messages", "watch_messages"]
@@ -51,7 +52,7 @@ def watch_messages(
         The messages, layer by layer, without gradients.
 
     Raises:
-        ValueError: If the bridge is of another family, or shows no pattern (GPT-J).
+        ValueError: If the bridge is of another family, or shows no pattern.
 
     Example:
         >>> from rove_lab.lens import bridge_from_gpt

@@ -93,7 +93,7 @@ def head_scores(bridge: Any, tokens: Tensor) -> HeadScores:
 
     Raises:
         TypeError: If it is not a bridge, or tokens are not integers.
-        ValueError: If tokens do not fit, none is repeated, or the bridge shows no patterns (GPT-J).
+        ValueError: If tokens do not fit, none is repeated, or the bridge shows no patterns.
 
     Example:
         >>> head_scores("gpt2", torch.tensor([1, 2, 3, 1, 2, 3]))

@@ -17,7 +17,6 @@ from rove_lab.lens import attribute_offsets, bridge_from_gpt, bridge_from_huggin
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4, 9], [9, 8, 7, 9, 8, 7, 3]])
 OFFSETS = [-2, 0, -5]
 EVERY = range(-6, 1)
-WITH_PATTERNS = [name for name in ARCHITECTURES if name != "gptj"]
 
 
 def rove_on(bridge, rove):
@@ -73,7 +72,7 @@ def check_sums(bridge, rove):
 
 
 @pytest.mark.parametrize("rove", [False, True])
-@pytest.mark.parametrize("model_type", WITH_PATTERNS)
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_offsets_and_heads_sum_to_the_direct_contribution(model_type, rove):
     check_sums(bridge_from_huggingface(ARCHITECTURES[model_type]()), rove)
 

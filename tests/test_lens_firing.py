@@ -11,7 +11,7 @@ TOKENS = torch.tensor([[3, 4, 5, 6]])
 SILENT = {  # of those a user might reach for
     "gpt_neox": {"hook_rot_q", "hook_rot_k"},
     "phi3": {"hook_rot_q", "hook_rot_k"},
-    "gptj": {"hook_rot_q", "hook_rot_k", "hook_pattern", "hook_attn_scores"},
+    "gptj": {"hook_rot_q", "hook_rot_k"},
 }
 
 
@@ -39,7 +39,7 @@ def test_they_come_in_the_order_they_fire():
 def test_what_should_have_fired_is_missed():
     bridge = bridge_from_huggingface(ARCHITECTURES["gptj"]())
     with pytest.raises(
-        ValueError, match="expected hook_x to fire, and it never did: the attention"
+        ValueError, match="expected hook_x to fire, and it never did: the attention of this GPTJ"
     ):
         check_fires(bridge, ["hook_x"])
     with pytest.raises(TypeError, match="expected tokens to be a tensor of integers, got list"):

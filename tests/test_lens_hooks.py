@@ -12,7 +12,7 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformers import AutoModelForCausalLM
 
 from rove_lab.lens import bridge_from_huggingface, rotary_of, rove_hooks
-from rove_lab.lens_hooks import positions_seen, turning_values
+from rove_lab.lens_calls import positions_seen, turning_values
 from rove_lab.messages import z_from_pattern
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4, 9, 2], [9, 8, 7, 9, 8, 7, 3, 3]])
@@ -124,6 +124,25 @@ def test_turning_the_values_twice_is_refused(llama):
     ):
         llama.run_with_hooks(TOKENS, fwd_hooks=rove_hooks(llama, layers=[1]))
     assert turning_values(llama.blocks[1].attn) is None
+
+
+@pytest.mark.parametrize(
+    ("model_type", "way"),
+    [
+        ("llama", "set_use_split_qkv_input"),
+        ("gpt_neox", "set_use_split_qkv_input"),
+        ("gpt_neox", "set_use_attn_in"),
+        ("llama", "set_use_attn_result"),
+        ("gpt_neox", "set_use_attn_result"),
+    ],
+)
+def test_transformer_lenss_other_ways_through_attention_turn_too(model_type, way):
+    bridge = bridge_from_huggingface(ARCHITECTURES[model_type]())
+    hooks = rove_hooks(bridge)
+    with torch.no_grad():
+        expected = bridge.run_with_hooks(TOKENS, fwd_hooks=hooks)
+        getattr(bridge, way)(True)
+        assert_close(bridge.run_with_hooks(TOKENS, fwd_hooks=hooks), expected, atol=1e-6, rtol=0)
 
 
 def test_a_batch_of_one_may_lose_its_axis(llama):

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from rove_lab.circuits import ov_circuit, qk_circuit
 from rove_lab.huggingface import enable_rove, value_weights
-from rove_lab.lens import bridge_from_huggingface, rotary_of
+from rove_lab.lens import bridge_from_huggingface, rotary_of, rove_hooks
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4], [9, 8, 7, 9, 8, 7]])
 
@@ -109,10 +109,28 @@ def test_refuses_a_tokenizer_of_another_model():
         bridge_from_huggingface(small, "gpt2")
 
 
-def test_refuses_a_model_whose_values_turn_already(model):
-    with enable_rove(model), pytest.raises(ValueError, match=r"with RoVE off, .*model\.rove\.rem"):
+def test_a_model_with_rove_is_refused_and_the_words_lead_to_the_same_logits():
+    model = ARCHITECTURES["llama"]()
+    with torch.no_grad():
+        rove = enable_rove(model, layers=[0, 2], planes=[1, 3])
+        expected = model(TOKENS).logits
+        words = r"model\.rove\.remove\(\), .* layers=\[0, 2\], planes=\[1, 3\]\)"
+        with pytest.raises(ValueError, match=words):
+            bridge_from_huggingface(model)
+        rove.remove()
+        bridge = bridge_from_huggingface(model)
+        hooks = rove_hooks(bridge, layers=[0, 2], planes=[1, 3])
+        actual = bridge.run_with_hooks(TOKENS, fwd_hooks=hooks)
+    assert_close(actual, expected, atol=1e-5, rtol=0)
+
+
+def test_a_config_that_says_rove_is_not_passed_over():
+    model = ARCHITECTURES["llama"]()  # as from_pretrained of transformers loads a saved one
+    model.config.rove = {"layers": [0], "planes": None}
+    with pytest.raises(
+        ValueError, match=r"del model\.config\.rove, and then run its bridge with rov"
+    ):
         bridge_from_huggingface(model)
-    assert bridge_from_huggingface(model).cfg.n_layers == 3
 
 
 def test_refuses_what_it_cannot_bridge(model):

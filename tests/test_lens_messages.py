@@ -31,7 +31,7 @@ def check_z(bridge, hooks=()):
     return found
 
 
-@pytest.mark.parametrize("model_type", [name for name in ARCHITECTURES if name != "gptj"])
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_messages_of_a_hugging_face_model(model_type):
     bridge = bridge_from_huggingface(ARCHITECTURES[model_type]())
     off = check_z(bridge)

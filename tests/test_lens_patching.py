@@ -9,6 +9,7 @@ from rove_models import ARCHITECTURES
 from test_lens_gpt import small_gpt
 from torch.testing import assert_close
 
+from rove_lab.huggingface import load_smollm2
 from rove_lab.lens import bridge_from_gpt, bridge_from_huggingface, patch_offsets, rove_hooks
 
 TOKENS = torch.tensor([[3, 4, 5, 6, 3, 4, 9], [9, 8, 7, 9, 8, 7, 3]])
@@ -82,9 +83,23 @@ def test_refuses_what_does_not_fit():
         TypeError, match=r"expected the metric to give a number, got Tensor \[2, 7, "
     ):
         patch_offsets(bridge, TOKENS, OTHER, 1, OFFSETS, lambda logits: logits)
-    with pytest.raises(
-        ValueError, match=r"expected blocks\.1\.attn\.hook_pattern to fire, and it n"
-    ):
-        patch_offsets(
-            bridge_from_huggingface(ARCHITECTURES["gptj"]()), TOKENS, OTHER, 1, OFFSETS, answer
-        )
+
+
+@pytest.mark.slow
+def test_the_induction_head_of_smollm2_is_found_at_its_offset():
+    """On a block of random tokens said twice: what followed the last time came 23 tokens ago."""
+    bridge = bridge_from_huggingface(*load_smollm2())
+    block = torch.randint(1000, 40_000, (24,), generator=torch.Generator().manual_seed(0))
+    tokens = torch.cat((torch.tensor([1]), block, block))
+    other = tokens.clone()
+    other[1:25] = torch.randint(1000, 40_000, (24,), generator=torch.Generator().manual_seed(1))
+
+    def last_of_block(logits):
+        return logits[0, -2].log_softmax(-1)[block[-1]]
+
+    heads, offsets = [5, 6, 7], [-24, -23, -22]
+    change = patch_offsets(bridge, tokens, other, 18, offsets, last_of_block, heads=heads)
+    assert change[1, 1] < -2  # nats
+    assert change[1, 1] < change[1, 2] < -0.5
+    change[1, 1:] = 0
+    assert change.abs().max() < 0.2

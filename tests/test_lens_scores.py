@@ -4,6 +4,7 @@ import pytest
 import torch
 from rove_models import ARCHITECTURES
 from torch.testing import assert_close
+from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 from rove_lab.head_patterns import induction_score, previous_token_score
 from rove_lab.huggingface import load_smollm2
@@ -73,11 +74,23 @@ def test_refuses_tokens_that_do_not_fit(llama):
         head_scores("gpt2", TOKENS)
 
 
-def test_refuses_an_architecture_that_shows_no_patterns():
-    bridge = bridge_from_huggingface(ARCHITECTURES["gptj"]())
-    with pytest.raises(
-        ValueError, match=r"expected blocks\.0\.attn\.hook_pattern to fire, and it n"
-    ):
+def test_patterns_of_gptj_can_be_read_and_an_edit_that_comes_too_late_is_not_silent():
+    model = ARCHITECTURES["gptj"]()
+    bridge = bridge_from_huggingface(model)
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        patterns = model(TOKENS, output_attentions=True).attentions
+        expected = torch.stack([previous_token_score(pattern).mean(0) for pattern in patterns])
+        assert_close(head_scores(bridge, TOKENS).previous_token, expected)
+        edit = ("blocks.0.attn.hook_pattern", lambda pattern, hook: 0 * pattern)
+        with pytest.warns(UserWarning, match="The edit is discarded"):
+            assert torch.equal(bridge.run_with_hooks(TOKENS, fwd_hooks=[edit]), bridge(TOKENS))
+
+
+def test_refuses_a_bridge_that_shows_no_patterns():
+    model = ARCHITECTURES["gptj"]()  # with sdpa, as TransformerLens itself would take it
+    bridge = build_bridge_from_module(model, type(model).__name__, hf_config=model.config)
+    with pytest.raises(ValueError, match=r"expected blocks\.0\.attn\.hook_pattern to fire, and it"):
         head_scores(bridge, TOKENS)
 
 
