@@ -112,6 +112,14 @@ def test_refuses_to_switch_it_on_twice(model):
         assert torch.equal(logits_of(model), on)
 
 
+def test_refuses_to_switch_it_on_around_a_part_where_it_is_on(model):
+    with enable_rove(model.model):
+        before = state_of(model)
+        with pytest.raises(ValueError, match="without RoVE, got one where it is on already"):
+            enable_rove(model)
+        assert_as_before(model, before)
+
+
 @pytest.mark.parametrize(
     ("layers", "planes", "error", "words"),
     [
@@ -154,6 +162,7 @@ def test_refuses_to_guess_positions(model):
     attention = model.model.layers[1].self_attn
     x = torch.randn(1, 5, 64, dtype=torch.float64)
     with enable_rove(model):
+        model(TOKENS)  # which leaves no positions behind
         turned = model.model.rotary_emb(x, torch.arange(5)[None])
         with pytest.raises(
             ValueError, match=r"position_ids in the call of layers.1.self_attn, got"
@@ -163,4 +172,3 @@ def test_refuses_to_guess_positions(model):
             attention.v_proj(x)
         with pytest.raises(ValueError, match="got a call of its o_proj alone"):
             attention.o_proj(torch.randn(1, 5, 96, dtype=torch.float64))
-        model(TOKENS)
