@@ -35,6 +35,23 @@ TITLES = {
     "rove_hooks": "`rove_hooks`: hooks of a TransformerLens bridge",
     "the bridge alone": "The bridge without RoVE, beside its Hugging Face model",
 }
+ROWS = [
+    "full pass",
+    "eager attention",
+    "cached decode",
+    "cached decode, dynamic",
+    "cached decode, static",
+    "generate",
+    "greedy generate",
+    "left padding",
+    "generate with left padding",
+    "position gaps",
+    "gradients",
+    "gradient checkpointing",
+    "bfloat16",
+    "YaRN",
+    "torch.compile",
+]
 NAMES = {
     "llama": "Llama",
     "mistral": "Mistral",
@@ -81,7 +98,8 @@ def tables(values: dict[str, Any]) -> str:
             "| | " + " | ".join(NAMES[name] for name in names) + " | tolerance |",
             "|---|" + "---|" * (len(names) + 1),
         ]
-        for situation, found in situations.items():
+        for situation in sorted(situations, key=ROWS.index):
+            found = situations[situation]
             errors = [f"{found[name]['error'][0]:.0e}" if name in found else "–" for name in names]
             widest = max(each["tolerance"][0] for each in found.values())
             rows.append(f"| {situation} | " + " | ".join(errors) + f" | {widest:.0e} |")

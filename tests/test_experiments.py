@@ -133,3 +133,13 @@ def test_retrofit_stops_on_ctrl_c_and_writes_nothing(retrofit, tmp_path, monkeyp
         retrofit.main(folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert not hasattr(retrofit.load_smollm2()[0], "rove")
+
+
+def test_the_committed_retrofit_record_is_what_the_script_would_write(monkeypatch):
+    module, record = script("retrofit", monkeypatch), open_record("retrofit")
+    assert record.config == module.config(record.config["weights"])
+    scores = dict.fromkeys(["perplexity", "loss on repeated tokens"])
+    expected = {}
+    for switch in module.switches(n_layers=30, n_planes=32):
+        expected.setdefault(switch.table, {"RoVE": {}})["RoVE"][switch.row] = scores
+    assert names(record.values) == expected
