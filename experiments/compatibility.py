@@ -35,6 +35,7 @@ TITLES = {
     "rove_hooks": "`rove_hooks`: hooks of a TransformerLens bridge",
     "the bridge alone": "The bridge without RoVE, beside its Hugging Face model",
 }
+COLUMNS = 6
 ROWS = [
     "full pass",
     "eager attention",
@@ -89,22 +90,30 @@ def passed(report: Path, *which: str) -> bool:
 
 
 def tables(values: dict[str, Any]) -> str:
-    """A table a route: the situations by the architectures, each cell an error."""
+    """The tables of each route: the situations by the architectures, each cell an error."""
     parts = []
     for route in sorted(values, key=list(TITLES).index):
-        situations = values[route]
-        names = list(NAMES)
-        rows = [
-            "| | " + " | ".join(NAMES[name] for name in names) + " | tolerance |",
-            "|---|" + "---|" * (len(names) + 1),
-        ]
-        for situation in sorted(situations, key=ROWS.index):
-            found = situations[situation]
-            errors = [f"{found[name]['error'][0]:.0e}" if name in found else "–" for name in names]
-            widest = max(each["tolerance"][0] for each in found.values())
-            rows.append(f"| {situation} | " + " | ".join(errors) + f" | {widest:.0e} |")
-        parts.append(f"## {TITLES[route]}\n\n" + "\n".join(rows) + "\n")
+        parts.append(f"## {TITLES[route]}\n")
+        parts += [table(values[route], names) for names in _batches(list(NAMES))]
     return "\n".join(parts)
+
+
+def _batches(names: list[str]) -> list[list[str]]:
+    return [names[first : first + COLUMNS] for first in range(0, len(names), COLUMNS)]
+
+
+def table(situations: dict[str, Any], names: list[str]) -> str:
+    """One table, of some architectures: more than a few columns do not fit a page."""
+    rows = [
+        "| | " + " | ".join(NAMES[name] for name in names) + " | tolerance |",
+        "|---|" + "---|" * (len(names) + 1),
+    ]
+    for situation in sorted(situations, key=ROWS.index):
+        found = situations[situation]
+        errors = [f"{found[name]['error'][0]:.0e}" if name in found else "–" for name in names]
+        widest = max(each["tolerance"][0] for each in found.values())
+        rows.append(f"| {situation} | " + " | ".join(errors) + f" | {widest:.0e} |")
+    return "\n".join(rows) + "\n"
 
 
 def with_tables(page: str, values: dict[str, Any]) -> str:

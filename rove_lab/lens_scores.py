@@ -17,7 +17,7 @@ __all__ = ["HeadScores", "head_scores", "strongest_heads"]
 class HeadScores(NamedTuple):
     """Two scores of every head, from 0 to 1; printed, the five strongest heads of each.
 
-    Attributes:
+    Args:
         previous_token: ``[n_layers, n_heads]``, the mean attention to the token before.
         induction: ``[n_layers, n_heads]``, the mean attention to what followed a token last time.
 
