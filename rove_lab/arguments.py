@@ -7,6 +7,7 @@ import numbers
 import operator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 __all__ = ["check_flag", "check_floating", "check_index", "check_number", "check_size"]
@@ -56,7 +57,8 @@ def check_index(name: str, value: Any) -> int:
         index = operator.index(value)
     except TypeError:
         index = None
-    if index is None or isinstance(value, bool):
+    truth = isinstance(value, bool) or getattr(value, "dtype", None) is torch.bool
+    if index is None or truth:
         raise TypeError(f"expected {name} to be an integer, got {value!r}: pass a plain int.")
     return index
 

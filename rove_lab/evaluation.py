@@ -46,7 +46,8 @@ def loss_by_position(model: nn.Module, tokens: Tensor) -> Tensor:
 
     Args:
         model: A :class:`~rove_lab.model.GPT`, a Hugging Face causal LM or a TransformerBridge: from
-            ``[batch, pos]`` to logits, or to something with ``logits``.
+            ``[batch, pos]`` to logits, or to something with ``logits``. It is called as it is: one
+            with dropout wants ``model.eval()`` first.
         tokens: ``[batch, pos]``, integers; moved to the model's device.
 
     Returns:

@@ -68,7 +68,7 @@ def rove_hooks(
         turning = rotary if planes is None else rotary.planes(planes)
         attention = bridge.blocks[layer].attn
         watch_calls(attention)
-        hooks += _pair(layer, attention, turning)
+        hooks += _pair(bridge, layer, attention, turning)
     return hooks
 
 
@@ -130,8 +130,9 @@ def check_family(bridge: Any) -> None:
     )
 
 
-def _pair(layer: int, attention: Any, rotary: RotaryEmbedding) -> list[Hook]:
+def _pair(bridge: Any, layer: int, attention: Any, rotary: RotaryEmbedding) -> list[Hook]:
     def rotate_values(v: Tensor, hook: Any) -> Tensor:
+        check_processing(bridge)  # it may have been folded since the hooks were made
         positions = positions_seen(attention)
         if v.dim() == 3:  # remove_batch_dim=True takes the batch away
             positions = positions[0]

@@ -80,7 +80,8 @@ def _check_model(model: Any) -> None:
         )
     said = getattr(model.config, "rove", None)
     if said is not None:
-        hooks = f"rove_hooks(bridge, layers={said['layers']}, planes={said['planes']})"
+        which = said if isinstance(said, dict) else {}
+        hooks = f"rove_hooks(bridge, {', '.join(f'{k}={v}' for k, v in which.items())})"
         off = "model.rove.remove()" if hasattr(model, "rove") else "del model.config.rove"
         raise ValueError(
             f"expected a model without RoVE, got one whose config says it has: {off}, and then run "

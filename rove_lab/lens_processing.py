@@ -54,7 +54,8 @@ def compatible(bridge: Any) -> TransformerBridge:
     Raises:
         TypeError: If it is not a bridge.
         ValueError: If its value biases were folded, or its weights refactored, before; or if
-            ``d_vocab`` is ``d_model``, where TransformerLens 4.3 takes one axis for the other.
+            ``d_vocab`` (under LayerNorm ``d_mlp``, too) is ``d_model``, where TransformerLens 4.3
+            takes one axis for the other.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -69,6 +70,12 @@ def compatible(bridge: Any) -> TransformerBridge:
             f"expected d_vocab other than d_model, got {d_model} for both: TransformerLens tells "
             "the axes of the unembedding apart by their lengths and would centre the wrong one. "
             "Fold with rove_lab.folding instead."
+        )
+    if bridge.cfg.d_mlp == d_model and not getattr(bridge.cfg, "uses_rms_norm", False):
+        raise ValueError(
+            f"expected d_mlp other than d_model, got {d_model} for both: TransformerLens centres "
+            "a square writing matrix along the wrong axis. Centre with "
+            "rove_lab.folding.center_writing_weights instead."
         )
     bridge.enable_compatibility_mode(
         disable_warnings=True,

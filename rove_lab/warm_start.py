@@ -56,6 +56,6 @@ class WarmStart:
 
     def build(self) -> GPT:
         """A new model with the trained weights."""
-        model = GPT(self.config)
+        model = GPT(self.config).to(next(self.trained.parameters()))  # its dtype and device
         model.load_state_dict(self.trained.state_dict())
         return model

@@ -16,7 +16,10 @@ def test_sizes_are_positive_integers(value):
     assert type(size) is int
 
 
-@pytest.mark.parametrize("value", [True, 8.0, "8", None, [8], torch.tensor(8.0), torch.ones(2)])
+@pytest.mark.parametrize(
+    "value",
+    [True, 8.0, "8", None, [8], torch.tensor(8.0), torch.ones(2), torch.tensor(True), np.True_],
+)
 def test_sizes_of_another_kind_are_refused(value):
     with pytest.raises(TypeError, match=r"expected d_head to be an integer, got"):
         check_size("d_head", value)

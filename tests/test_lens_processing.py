@@ -24,6 +24,17 @@ def log_probs(bridge, hooks=()):
         return bridge.run_with_hooks(TOKENS, fwd_hooks=[*hooks]).log_softmax(-1)
 
 
+def unchecked(hook):
+    """The hook without its look at how the weights were processed."""
+
+    def run(x, hook=None, inner=hook):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rove_lab.lens_hooks.check_processing", lambda bridge: None)
+            return inner(x, hook=hook)
+
+    return run
+
+
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_compatibility_mode_changes_no_probability(model_type):
     bridge = small_bridge(model_type)
@@ -40,7 +51,10 @@ def test_folding_value_biases_is_wrong_under_rove_and_refused():
     plain, turned = log_probs(bridge), log_probs(bridge, hooks)
     bridge.enable_compatibility_mode(disable_warnings=True)
     assert_close(log_probs(bridge), plain, atol=1e-4, rtol=0)
-    assert (log_probs(bridge, hooks) - turned).abs().max() > 1e-2
+    with pytest.raises(ValueError, match="processed with fold_value_biases=True"):
+        log_probs(bridge, hooks)  # made before, they would not notice
+    wrong = [(name, unchecked(hook)) for name, hook in hooks]
+    assert (log_probs(bridge, wrong) - turned).abs().max() > 1e-2
     for refused in (rove_hooks, compatible):
         with pytest.raises(
             ValueError, match=r"processed with fold_value_biases=True: .*call compat"
@@ -93,3 +107,20 @@ def test_equal_axes_are_refused_for_transformer_lens_takes_one_for_the_other():
     assert torch.equal(log_probs(bridge), plain)
     bridge.enable_compatibility_mode(disable_warnings=True, fold_value_biases=False)
     assert (log_probs(bridge) - plain).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(("model_type", "refused"), [("gpt_neox", True), ("llama", False)])
+def test_a_square_mlp_is_refused_where_what_it_writes_would_be_centred(model_type, refused):
+    changes = {"vocab_size": 80, "hidden_size": 96, "intermediate_size": 96}
+    model = ARCHITECTURES[model_type](dtype=torch.float32, **changes)
+    bridge = bridge_from_huggingface(model)
+    plain = log_probs(bridge)
+    if refused:
+        with pytest.raises(ValueError, match="expected d_mlp other than d_model, got 96 for both"):
+            compatible(bridge)
+        assert torch.equal(log_probs(bridge), plain)
+        bridge.enable_compatibility_mode(disable_warnings=True, fold_value_biases=False)
+        assert (log_probs(bridge) - plain).abs().max() > 0.1  # until TransformerLens mends it
+    else:
+        compatible(bridge)
+        assert_close(log_probs(bridge), plain, atol=1e-4, rtol=0)

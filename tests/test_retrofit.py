@@ -214,3 +214,31 @@ def test_an_adapter_that_is_there_already_turns_too(model, projection):
     setattr(attention, projection, adapter.base)
     with enable_rove(model):
         torch.testing.assert_close(logits_of(model), found, rtol=0, atol=1e-5)
+
+
+def test_a_removed_handle_opens_no_block(model):
+    rove = enable_rove(model)
+    rove.remove()
+    with pytest.raises(ValueError, match="got one that was removed: call enable_rove"), rove:
+        pass
+
+
+def test_a_compiled_model_is_restored_too(model):
+    compiled = torch.compile(model, backend="eager")  # which marks the model by itself
+    before, logits = state_of(model), logits_of(model)
+    enable_rove(compiled).remove()
+    assert_as_before(model, before)
+    with enable_rove(model):
+        assert (logits_of(model) - logits).abs().max() > 1.5
+
+
+def test_what_is_saved_does_not_change_with_the_handle(model):
+    with enable_rove(model, layers=[0], planes=[1]) as rove:
+        rove.layers.append(99)
+        rove.planes.append(99)
+        assert model.config.rove == {"layers": [0], "planes": [1]}
+
+
+def test_a_mask_of_layers_is_not_taken_for_indices(model):
+    with pytest.raises(TypeError, match="expected layers as integer indices or a slice"):
+        enable_rove(model, layers=torch.tensor([True, False, True]))

@@ -47,3 +47,8 @@ def test_another_model_or_another_size_is_refused():
         WarmStart(SIZES, torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="got another d_model, base: use"):
         WarmStart(replace(SIZES, d_model=32, base=100.0), GPT(SIZES))
+
+
+def test_it_has_the_trained_model_s_dtype():
+    trained = GPT(SIZES).double()
+    assert WarmStart(SIZES, trained).build().embed.weight.dtype == torch.float64

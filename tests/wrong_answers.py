@@ -699,6 +699,13 @@ def hardly_turning(rotary, n_ctx, angle):
         (
             """
 def hardly_turning(rotary, n_ctx, angle):
+    return (n_ctx - 2) * rotary.inv_freq <= angle
+""",
+            "not n - 2",
+        ),
+        (
+            """
+def hardly_turning(rotary, n_ctx, angle):
     return (n_ctx - 1) * rotary.inv_freq > angle
 """,
             "you want the slow ones",

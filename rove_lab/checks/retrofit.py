@@ -90,22 +90,23 @@ def check_hardly_turning(hardly_turning: object) -> None:
         Not solved yet: that is the turn from one token to the next: a window is longer.
     """
     with verdict("the slow planes are those whose whole turn in a window is small."):
+        slow = RotaryEmbedding(4, base=1e4)  # its plane 1 turns by a hundredth of a radian
         for rotary, n_ctx, angle in (
-            (RotaryEmbedding(16, base=100.0), 11, 1.0),
+            (RotaryEmbedding(16, base=100.0), 11, 1.01),
             (RotaryEmbedding(32, base=1000.0), 64, 0.5),
-            (
-                RotaryEmbedding(4, base=10.0**4),
-                101,
-                1.005,
-            ),  # plane 1 turns by 1 radian in 100 steps
+            (slow, 101, 1.005),
+            (slow, 102, 1.005),
         ):
             omega = rotary.inv_freq
-            right = (n_ctx - 1) * omega <= angle + 1e-9
+            right = (n_ctx - 1) * omega <= angle
             mistakes = {
                 "those are the planes that turn more: you want the slow ones.": ~right,
                 "that is the turn from one token to the next: a window is longer.": omega <= angle,
                 "the angle is in radians, not in degrees.": (
                     torch.rad2deg((n_ctx - 1) * omega) <= angle
+                ),
+                "the first and the last of n tokens are n - 1 apart, not n - 2.": (
+                    (n_ctx - 2) * omega <= angle
                 ),
                 "the angle is in radians, not in turns.": (
                     (n_ctx - 1) * omega <= 2 * torch.pi * angle
