@@ -98,6 +98,11 @@ def tables(values: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def power(error: float) -> str:
+    """An error in one digit; with a true minus, at which no line breaks."""
+    return f"{error:.0e}".replace("-", "−")
+
+
 def _batches(names: list[str]) -> list[list[str]]:
     return [names[first : first + COLUMNS] for first in range(0, len(names), COLUMNS)]
 
@@ -110,9 +115,9 @@ def table(situations: dict[str, Any], names: list[str]) -> str:
     ]
     for situation in sorted(situations, key=ROWS.index):
         found = situations[situation]
-        errors = [f"{found[name]['error'][0]:.0e}" if name in found else "–" for name in names]
+        errors = [power(found[name]["error"][0]) if name in found else "–" for name in names]
         widest = max(each["tolerance"][0] for each in found.values())
-        rows.append(f"| {situation} | " + " | ".join(errors) + f" | {widest:.0e} |")
+        rows.append(f"| {situation} | " + " | ".join(errors) + f" | {power(widest)} |")
     return "\n".join(rows) + "\n"
 
 

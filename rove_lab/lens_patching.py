@@ -31,7 +31,7 @@ def patch_offsets(
     heads: Sequence[int] | None = None,
     max_bytes: int = 2**28,
 ) -> Tensor:
-    r"""What a metric loses when one head's messages of one offset are another prompt's.
+    r"""How a metric changes when one head's messages of one offset are another prompt's.
 
     :math:`m(\text{patched}_{\delta h}) - m(\text{clean})`, where the pass over ``tokens`` is
     repeated with :math:`z^h_i = \sum_j A^h_{ij} R_{\delta_{ij}} v'_{ij}` in one layer: v' is the

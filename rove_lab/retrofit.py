@@ -104,7 +104,8 @@ def enable_rove(
     left padding, gradient checkpointing and ``torch.compile`` work as they did; do not go on with a
     cache that was filled while RoVE was off. A value bias (Qwen2, Phi) is part of the values and
     turns with them. Half precision is turned in float32 and rounded once. The flag stands in the
-    model's config: two models that were built on one config object share it.
+    model's config: two models that were built on one config object share it. The
+    ``from_pretrained`` of transformers does not act on it.
 
     **A model trained without RoVE is changed by this, not improved.** SmolLM2-135M-Instruct, on
     3 x 1,536 tokens of ``pydoc_data.topics``: perplexity 12.9 without, 56.1 with RoVE; 13.5 with
@@ -138,6 +139,11 @@ def enable_rove(
         RoveHandle(layers=[0, 1, 2], planes=[1])
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    if hasattr(model, "original_model"):
+        raise TypeError(
+            "expected a Hugging Face causal LM, got a bridge of TransformerLens: run it with "
+            "rove_lab.lens.rove_hooks(bridge)."
+        )
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise TypeError(
             f"expected a Hugging Face causal LM, got {type(model).__name__}: load one with "

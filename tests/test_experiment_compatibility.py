@@ -55,8 +55,8 @@ def test_what_tests_measured_goes_into_the_record_and_onto_the_page(
     assert list(record.values) == ["enable_rove", "rove_hooks"]
     assert record.cpu_s == 1.5
     words = page.read_text()
-    assert "| full pass | 2e-07 | – |" in words
-    assert "| 0e+00 | 1e-05 |" in words
+    assert "| full pass | 2e−07 | – |" in words
+    assert "| 0e+00 | 1e−05 |" in words
     assert "old" not in words
     assert words.startswith("before\n\n% The tables begin. Words.\n")
     assert words.endswith("% The tables end.\n\nafter\n")

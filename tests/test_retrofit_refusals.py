@@ -172,3 +172,12 @@ def test_refuses_to_guess_positions(model):
             attention.v_proj(x)
         with pytest.raises(ValueError, match="got a call of its o_proj alone"):
             attention.o_proj(torch.randn(1, 5, 96, dtype=torch.float64))
+
+
+def test_refuses_a_bridge_and_names_the_way_for_it(model):
+    from rove_lab.lens import bridge_from_huggingface
+
+    with pytest.raises(
+        TypeError, match=r"got a bridge of TransformerLens: run it with .*rove_hook"
+    ):
+        enable_rove(bridge_from_huggingface(model))

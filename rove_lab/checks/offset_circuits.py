@@ -104,7 +104,7 @@ def check_fooled(fooled: object) -> None:
     """
     with verdict("a copying score of 1, and no token is copied: eigenvalues see no row by itself."):
         M = read(call(fooled), [4, 4])
-        found = torch.linalg.eigvals(M)
+        found = torch.linalg.eigvals(M.double())
         size = found.abs().sum()
         require(size > 1e-6, "all its eigenvalues are zero, and then the score says nothing.")
         score = (found.real.sum() / size).item()
