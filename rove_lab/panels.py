@@ -40,6 +40,12 @@ def styles(names: Iterable[str]) -> list[tuple[str, str]]:
     return chosen
 
 
+def translucent(colour: str, opacity: float) -> str:
+    """``#rrggbb`` as a colour that a light page and a dark one both show through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity:g})"
+
+
 def axis(
     axis: str | dict[str, Any], seen: Sequence[Tensor] = (), *, still: bool = False
 ) -> dict[str, Any]:

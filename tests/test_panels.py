@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, styles
+from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, styles, translucent
 
 
 def test_rope_and_rove_keep_their_colours_and_a_second_curve_of_one_is_dashed():
@@ -37,3 +37,7 @@ def test_a_logarithmic_axis_labels_no_more_than_can_be_read(low, high, dtick):
     assert (drawn["dtick"], drawn["exponentformat"]) == (dtick, "power")
     assert "range" not in drawn
     assert axis({"type": "log", "dtick": 3}, seen)["dtick"] == 3
+
+
+def test_a_translucent_colour_is_the_same_colour():
+    assert translucent("#1f7fc1", 0.25) == "rgba(31, 127, 193, 0.25)"
