@@ -58,8 +58,10 @@ def axis(
         values = values[values > 0].log10()
     low, high = (values.min().item(), values.max().item()) if len(values) else (0.0, 0.0)
     if logarithmic:
-        # 1, 2 and 5 of each decade while there are few; then powers of ten, ten labels at most
-        axis.setdefault("dtick", "D2" if high - low <= 2 else math.ceil((high - low) / 10))
+        # 1, 2 and 5 of each decade while there are few; then powers of ten, ten labels at most. Of
+        # less than a decade that would leave one label or none: plotly's own steps are even there.
+        if not 0 < high - low < 0.8:
+            axis.setdefault("dtick", "D2" if high - low <= 2 else math.ceil((high - low) / 10))
         axis.setdefault("exponentformat", "power")
     if still and len(values) and "range" not in axis:
         room = 0.05 * (high - low or 1.0)
