@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from rove_lab.arguments import check_integers
 from rove_lab.tasks import Task
 
 __all__ = ["held_out_scores", "loss_by_position"]
 
 _HELD_OUT = 2**32 - 1  # no training draws with this seed: `TrainConfig.seed` is below 2**30
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @torch.no_grad()
@@ -63,9 +63,7 @@ def loss_by_position(model: nn.Module, tokens: Tensor) -> Tensor:
         >>> loss_by_position(GPT(GPTConfig()), torch.tensor([[1, 2, 3]])).shape
         torch.Size([1, 2])
     """
-    if not isinstance(tokens, Tensor) or tokens.dtype not in _INTEGERS:
-        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise TypeError(f"expected tokens as a tensor of integers, got {got}.")
+    check_integers("tokens", tokens)
     if tokens.dim() != 2 or tokens.shape[0] == 0 or tokens.shape[1] < 2:
         raise ValueError(
             f"expected tokens [batch, pos] with two positions or more, got {list(tokens.shape)}: "

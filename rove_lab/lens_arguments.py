@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rove_lab.arguments import check_index
+from rove_lab.arguments import check_index, check_integers
 
 try:
     from transformer_lens.model_bridge import TransformerBridge
@@ -18,8 +17,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["TransformerBridge", "check_bridge", "check_layer", "check_tokens", "layer_indices"]
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def check_bridge(bridge: Any) -> Any:
@@ -122,12 +119,7 @@ def check_tokens(bridge: Any, tokens: Any, name: str = "tokens") -> Tensor:
         Traceback (most recent call last):
         TypeError: expected tokens to be a tensor of integers, got str: ...
     """
-    if not isinstance(tokens, Tensor) or tokens.dtype not in _INTEGERS:
-        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise TypeError(
-            f"expected {name} to be a tensor of integers, got {got}: ids of a text are "
-            "bridge.to_tokens(text)."
-        )
+    tokens = check_integers(name, tokens, "ids of a text are bridge.to_tokens(text).")
     if tokens.dim() not in (1, 2) or 0 in tokens.shape:
         raise ValueError(
             f"expected {name} [batch, pos] or [pos], one or more of each, got {list(tokens.shape)}."

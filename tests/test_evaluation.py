@@ -65,7 +65,7 @@ def test_the_loss_by_position_needs_no_gradient_and_reads_bytes():
 
 def test_what_has_no_loss_by_position_is_refused():
     model = GPT(GPTConfig(d_model=16, n_layers=1, n_heads=2))
-    with pytest.raises(TypeError, match="expected tokens as a tensor of integers, got list"):
+    with pytest.raises(TypeError, match="expected tokens to be a tensor of integers, got list"):
         loss_by_position(model, [[1, 2]])
     with pytest.raises(TypeError, match=r"got torch\.float32"):
         loss_by_position(model, torch.ones(1, 2))
