@@ -215,15 +215,21 @@ def logits_of(model: nn.Module, inputs: Tensor) -> Tensor:
     return logits
 
 
+def vocabulary_of(model: nn.Module) -> int | None:
+    """How many tokens a model says it knows; None where it does not say."""
+    config = getattr(model, "config", None)
+    config = getattr(config, "text_config", None) or config
+    d_vocab: int | None = getattr(config, "d_vocab", None) or getattr(config, "vocab_size", None)
+    return d_vocab
+
+
 def check_vocabulary(model: nn.Module, tokens: Tensor) -> None:
     """Refuses tokens that the model has no embedding for: a GPU would stop without saying why.
 
     Raises:
         ValueError: If there is such a token.
     """
-    config = getattr(model, "config", None)
-    config = getattr(config, "text_config", None) or config
-    d_vocab = getattr(config, "d_vocab", None) or getattr(config, "vocab_size", None)
+    d_vocab = vocabulary_of(model)
     if d_vocab is None or tokens.is_floating_point():
         return
     if int(tokens.min()) < 0 or int(tokens.max()) >= d_vocab:
