@@ -15,7 +15,7 @@ from rove_lab.tasks import Task
 __all__ = ["accuracy_by_length", "held_out_scores", "loss_by_position", "perplexity_by_length"]
 
 _HELD_OUT = 2**32 - 1  # no training draws with this seed: `TrainConfig.seed` is below 2**30
-_ROWS = 4096  # logits taken to float32 at once: a large vocabulary at 16 windows is gigabytes
+_ROWS = 1024  # logits taken to float32 at once: a large vocabulary at 16 windows is gigabytes
 
 # A length to what extends the model to it while it is read, as `yarn_by_length` makes.
 Extension = Callable[[int], AbstractContextManager[object]]
