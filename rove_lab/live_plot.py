@@ -67,7 +67,8 @@ class LivePlot:
         self.add(step.name, step.step, step.loss)
         finished = step.step == step.steps
         ending = "done" if finished else f"{step.seconds_left:.0f} s left"
-        self._title = f"step {step.step} of {step.steps}, {step.steps_per_s:.0f} steps/s, {ending}"
+        speed = f"{step.tokens_per_s:,.0f} tokens/s"
+        self._title = f"step {step.step} of {step.steps}, {speed}, {ending}"
         place = where()
         pause = self._drawing_took / _SHARE_OF_TIME
         due = place != "book" and time.perf_counter() - self._drawn_at > pause

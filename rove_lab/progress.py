@@ -23,9 +23,10 @@ class Step:
         loss: Mean over the steps since the last report, in the task's unit.
         steps_per_s: Since the start, all models together.
         seconds_left: At that speed.
+        tokens_per_s: Since the start, read by all models together.
 
     Example:
-        >>> Step("RoVE", 50, 200, 0.25, 30.0, 5.0).loss
+        >>> Step("RoVE", 50, 200, 0.25, 30.0, 5.0, 15_360.0).loss
         0.25
     """
 
@@ -35,6 +36,7 @@ class Step:
     loss: float
     steps_per_s: float
     seconds_left: float
+    tokens_per_s: float
 
 
 class ProgressLine:
@@ -44,8 +46,8 @@ class ProgressLine:
         shown: Whether to print at all.
 
     Example:
-        >>> ProgressLine().show([Step("RoVE", 200, 200, 0.25, 30.0, 0.0)])
-        step 200 of 200: loss RoVE 0.250; 30 steps/s, done
+        >>> ProgressLine().show([Step("RoVE", 200, 200, 0.25, 30.0, 0.0, 15_360.0)])
+        step 200 of 200: loss RoVE 0.250; 15,360 tokens/s, done
     """
 
     def __init__(self, shown: bool = True) -> None:
@@ -59,8 +61,11 @@ class ProgressLine:
         losses = ", ".join(f"{report.name} {report.loss:.3f}" for report in reports)
         ending = "done" if finished else f"{at.seconds_left:.0f} s left"
         words = (
-            f"step {at.step} of {at.steps}: loss {losses}; {at.steps_per_s:.0f} steps/s, {ending}"
+            f"step {at.step} of {at.steps}: loss {losses}; "
+            f"{at.tokens_per_s:,.0f} tokens/s, {ending}"
         )
+        if self.terminal:
+            words = f"{_bar(at.step / at.steps)} {words}"
         self.write(words, finished)
 
     def write(self, words: str, finished: bool = False) -> None:
@@ -77,3 +82,8 @@ class ProgressLine:
         """Close the line with other words."""
         if self.shown:
             print(f"\n{words}" if self.terminal else words, flush=True)
+
+
+def _bar(share: float, width: int = 20) -> str:
+    full = int(share * width)
+    return f"[{'=' * full}{' ' * (width - full)}]"

