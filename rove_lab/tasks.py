@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import ascii_lowercase, ascii_uppercase
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ class Task(Protocol):
     Attributes:
         d_in: Symbols of the alphabet, or channels of a real input.
         d_out: Channels of the model's output.
+        n_ctx: Positions of a sequence.
         blind: The score (:meth:`scores`, last entry) of a reader blind to the distance.
         blind_loss: Its loss.
     """
@@ -43,12 +44,19 @@ class Task(Protocol):
         """Channels of the model's output."""
 
     @property
+    def n_ctx(self) -> int:
+        """Positions of a sequence."""
+
+    @property
     def blind(self) -> float:
         """The headline score of a reader blind to the distance."""
 
     @property
     def blind_loss(self) -> float:
         """The loss of a reader blind to the distance."""
+
+    def at_length(self, n_ctx: int) -> Self:
+        """The same task in sequences of ``n_ctx`` positions."""
 
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs ``[batch, pos(, d_in)]`` and targets, without end, the same for the same seed."""
@@ -175,6 +183,10 @@ class DistanceRecall(Recall):
         letters = ascii_lowercase[: self.n_symbols] + ascii_uppercase[: self.n_symbols] + "?"
         return " ".join(letters[token] for token in tokens.tolist())
 
+    def at_length(self, n_ctx: int) -> DistanceRecall:
+        """The same letters and distances in sequences of ``n_ctx`` tokens: more noise before."""
+        return replace(self, n_ctx=n_ctx)
+
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens ``[batch, n_ctx]`` and answers ``[batch, n_ctx, 2]``, asked at the end only."""
         draw, rows = TaskDraw(batch_size, seed), torch.arange(batch_size)
@@ -228,6 +240,10 @@ class OrderedPair(Recall):
     def d_in(self) -> int:
         """Letters."""
         return self.n_symbols
+
+    def at_length(self, n_ctx: int) -> OrderedPair:
+        """The same question in sequences of ``n_ctx`` tokens."""
+        return replace(self, n_ctx=n_ctx)
 
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens ``[batch, n_ctx]`` and answers ``[batch, n_ctx, 2]``, asked from the third on."""
