@@ -15,7 +15,7 @@ from rove_lab.tasks import Task
 __all__ = ["accuracy_by_length", "held_out_scores", "loss_by_position", "perplexity_by_length"]
 
 _HELD_OUT = 2**32 - 1  # no training draws with this seed: `TrainConfig.seed` is below 2**30
-_ROWS = 4096  # logits taken to float32 at once: a large vocabulary at 16 windows is gigabytes
+_ROWS = 1024  # logits taken to float32 at once: a large vocabulary at 16 windows is gigabytes
 
 # A length to what extends the model to it while it is read, as `yarn_by_length` makes.
 Extension = Callable[[int], AbstractContextManager[object]]
@@ -215,15 +215,21 @@ def logits_of(model: nn.Module, inputs: Tensor) -> Tensor:
     return logits
 
 
+def vocabulary_of(model: nn.Module) -> int | None:
+    """How many tokens a model says it knows; None where it does not say."""
+    config = getattr(model, "config", None)
+    config = getattr(config, "text_config", None) or config
+    d_vocab: int | None = getattr(config, "d_vocab", None) or getattr(config, "vocab_size", None)
+    return d_vocab
+
+
 def check_vocabulary(model: nn.Module, tokens: Tensor) -> None:
     """Refuses tokens that the model has no embedding for: a GPU would stop without saying why.
 
     Raises:
         ValueError: If there is such a token.
     """
-    config = getattr(model, "config", None)
-    config = getattr(config, "text_config", None) or config
-    d_vocab = getattr(config, "d_vocab", None) or getattr(config, "vocab_size", None)
+    d_vocab = vocabulary_of(model)
     if d_vocab is None or tokens.is_floating_point():
         return
     if int(tokens.min()) < 0 or int(tokens.max()) >= d_vocab:

@@ -128,17 +128,23 @@ def test_a_handle_that_was_removed_follows_nothing():
     assert torch.equal(logits_of(model, tokens), plain)
 
 
-def test_a_model_that_was_compiled_before_is_stretched_and_comes_back():
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(SMALL.build, id="lab GPT"),
+        pytest.param(ARCHITECTURES["llama"], id="llama", marks=pytest.mark.slow),
+    ],
+)
+def test_a_model_that_was_compiled_before_is_stretched_and_comes_back(make):
     torch._dynamo.reset()
-    tokens = tokens_of(n=20)
-    for model in (SMALL.build(), ARCHITECTURES["llama"](dtype=torch.float32)):
-        compiled = torch.compile(model, backend="eager")
-        plain = logits_of(compiled, tokens)
-        with yarn(compiled, 4.0, beta_fast=4.0, n_ctx=WINDOW):
-            stretched = logits_of(compiled, tokens)
-            torch.testing.assert_close(stretched, logits_of(model, tokens), atol=1e-5, rtol=1e-5)
-        assert (stretched - plain).abs().max() > 0.01
-        assert torch.equal(logits_of(compiled, tokens), plain)
+    model, tokens = make(), tokens_of(n=20)
+    compiled = torch.compile(model, backend="eager")
+    plain = logits_of(compiled, tokens)
+    with yarn(compiled, 4.0, beta_fast=4.0, n_ctx=WINDOW):
+        stretched = logits_of(compiled, tokens)
+        torch.testing.assert_close(stretched, logits_of(model, tokens), atol=1e-5, rtol=1e-5)
+    assert (stretched - plain).abs().max() > 0.01
+    assert torch.equal(logits_of(compiled, tokens), plain)
     torch._dynamo.reset()
 
 
