@@ -69,32 +69,40 @@ def parse(arguments: Sequence[str]) -> Command:
 
 def _parsed(arguments: Sequence[str]) -> Command:
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
-    shared: dict[str, Any] = {"config": (tyro.conf.OmitArgPrefixes,)}
-    whole = {"prog": f"{_PROGRAM} {name}", "args": rest} | shared
-    # The defaults of some commands follow from the preset among their arguments.
-    if name == "train":
-        return tyro.cli(Train, default=Train(Recipe.named(rest, name)), **whole)
-    if name == "compare":
-        return tyro.cli(Compare, default=Compare(Recipe.named(rest, name)), **whole)
-    others = {"evaluate": Evaluate, "generate": Generate, "prepare-data": PrepareData}
-    if name in others:
-        return tyro.cli(others[name], **whole)
-    subcommand = tyro.conf.subcommand
-    every = (
-        Annotated[Train, subcommand("train", description="Train one model on a text.")]
-        | Annotated[
-            Compare, subcommand("compare", description="Train RoPE and RoVE alike, compare them.")
-        ]
-        | Annotated[
-            Evaluate,
-            subcommand("evaluate", description="Measure a model: loss, lengths, in context."),
-        ]
-        | Annotated[Generate, subcommand("generate", description="Let a trained model write on.")]
-        | Annotated[
-            PrepareData, subcommand("prepare-data", description="Turn text into shards of tokens.")
-        ]
+    kind: Any
+    default: dict[str, Any] = {}
+    match name:  # the defaults of two commands follow from the preset among their arguments
+        case "train":
+            kind, default = Train, {"default": Train(Recipe.named(rest, name))}
+        case "compare":
+            kind, default = Compare, {"default": Compare(Recipe.named(rest, name))}
+        case "evaluate":
+            kind = Evaluate
+        case "generate":
+            kind = Generate
+        case "prepare-data":
+            kind = PrepareData
+        case _:
+            name, rest, default = "", arguments, {"description": _WORDS}
+            kind = (
+                _listed(Train, "train", "Train one model on a text.")
+                | _listed(Compare, "compare", "Train RoPE and RoVE alike, and compare them.")
+                | _listed(Evaluate, "evaluate", "Measure a model: by position, length, in context.")
+                | _listed(Generate, "generate", "Let a trained model write on.")
+                | _listed(PrepareData, "prepare-data", "Turn text into shards of tokens.")
+            )
+    command: Command = tyro.cli(
+        kind,
+        prog=f"{_PROGRAM} {name}".strip(),
+        args=rest,
+        config=(tyro.conf.OmitArgPrefixes,),
+        **default,
     )
-    return tyro.cli(every, prog=_PROGRAM, args=arguments, description=_WORDS, **shared)
+    return command
+
+
+def _listed(command: type, name: str, words: str) -> Any:
+    return Annotated[command, tyro.conf.subcommand(name, description=words)]
 
 
 def _in_a_line(box: str) -> str:
@@ -126,21 +134,22 @@ def run(arguments: Sequence[str]) -> int:
         >>> run(["generate", "no/such/folder"])
         2
     """
-    if not sys.warnoptions:  # a library's warnings are for programmers
-        warnings.simplefilter("ignore")
-    try:
-        parse(arguments).run()
-    except SystemExit as end:
-        return _ended(end.code, 2) if isinstance(end.code, str) else 0
-    except KeyboardInterrupt as stop:
-        return _ended(str(stop) or "stopped", 130)
-    except (ImportError, FloatingPointError, OSError, TypeError, ValueError) as error:
-        if not _is_told(error):
-            traceback.print_exc()
-            return 1
-        return _ended(str(error), 2)
-    finally:
-        leave_group()
+    with warnings.catch_warnings():
+        if not sys.warnoptions:  # a library's warnings are for programmers
+            warnings.simplefilter("ignore")
+        try:
+            parse(arguments).run()
+        except SystemExit as end:
+            return _ended(end.code, 2) if isinstance(end.code, str) else 0
+        except KeyboardInterrupt as stop:
+            return _ended(str(stop) or "stopped", 130)
+        except (ImportError, FloatingPointError, OSError, TypeError, ValueError) as error:
+            if not _is_told(error):
+                traceback.print_exc()
+                return 1
+            return _ended(str(error), 2)
+        finally:
+            leave_group()
     return 0
 
 

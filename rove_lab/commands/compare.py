@@ -21,6 +21,7 @@ from rove_lab.training import Run
 
 __all__ = ["Compare"]
 
+
 @dataclass(frozen=True)
 class Compare:
     """Train RoPE and RoVE alike, from the same weights on the same batches, and compare them.

@@ -84,7 +84,8 @@ class Evaluate:
         if is_of_the_lab(folder):
             for name, model in models_in(folder).items():
                 tokenizer = tokenizer_of(model)
-                yield name, model, tokenizer, tokenizer and tokenizer.encode_ordinary
+                encode = None if tokenizer is None else tokenizer.encode_ordinary
+                yield name, model, tokenizer, encode
             return
         from rove_lab.huggingface import load_causal_lm  # transformers takes seconds to import
 
@@ -96,8 +97,10 @@ class Evaluate:
         self, model: Any, tokenizer: Any, encode: Encode | None
     ) -> tuple[dict[str, float], float | None]:
         """One model's numbers, and its beta_fast."""
-        n_ctx = self.n_ctx or getattr(model.config, "n_ctx", None) or (
-            model.config.max_position_embeddings
+        n_ctx = (
+            self.n_ctx
+            or getattr(model.config, "n_ctx", None)
+            or (model.config.max_position_embeddings)
         )
         corpus = self.corpus if self.corpus != Corpus() else corpus_of(Path(self.model))
         text = corpus.open(n_ctx)

@@ -1,4 +1,4 @@
-r"""What is trained, on what and how: a preset, a corpus, and every size and setting of one's own."""
+r"""What is trained, on what and how: a preset, a corpus, and every size and setting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rove_lab.token_shards import open_shards
 from rove_lab.train_config import TrainConfig
 
 try:
-    import tyro
+    import tyro as tyro  # for all commands
 except ImportError as error:
     raise ImportError(
         'the command line is read by tyro, which is missing: pip install "rove-lab[training]"'
@@ -44,6 +44,7 @@ class Corpus:
     @property
     def d_vocab(self) -> int:
         """Tokens of its vocabulary."""
+        self._check()
         return BYTES if self.shards is None else read_index(self.shards).d_vocab
 
     def open(self, n_ctx: int) -> Split[Any]:
@@ -53,14 +54,17 @@ class Corpus:
             FileNotFoundError: If there is no such text.
             ValueError: If two are named, or the text is shorter than a window.
         """
+        self._check()
+        if self.shards is not None:
+            return open_shards(self.shards, n_ctx)
+        return standard_library(n_ctx) if self.text is None else text_files(self.text, n_ctx)
+
+    def _check(self) -> None:
         if self.text is not None and self.shards is not None:
             raise ValueError(
                 f"expected one corpus, got --text {self.text} and --shards {self.shards}: leave "
                 "one out."
             )
-        if self.shards is not None:
-            return open_shards(self.shards, n_ctx)
-        return standard_library(n_ctx) if self.text is None else text_files(self.text, n_ctx)
 
 
 @dataclass(frozen=True)

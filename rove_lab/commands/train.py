@@ -15,7 +15,7 @@ from rove_lab.run_folder import last_checkpoint
 
 __all__ = ["Train"]
 
-_SCORED = 2**16  # tokens
+_SCORED = 256  # windows
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Train:
         """Train, and say how good it is."""
         recipe = self.recipe
         config, text = recipe.model, recipe.open_corpus()
-        scored = windows(text.held_out, config.n_ctx, _SCORED)
+        scored = windows(text.held_out, config.n_ctx, _SCORED * config.n_ctx)
         name = "RoVE" if config.rotate_values else "RoPE"
         runs = learn({name: config}, recipe, recipe.training, text, recipe.folder)
         leave_group()
