@@ -43,14 +43,14 @@ def prepare_fineweb(
     same call goes on after the last finished shard and gives the same bytes; what it passes over it
     has to read again, so for a long preparation on an unsteady network download the parquet files
     first and give their folder. The shards hold two bytes a token. Documents are held out by the
-    hash of their ``id``, of their text where there is none.
+    hash of their id, of their text where there is none.
 
     Args:
         folder: Where to write the shards; made where it is missing.
-        parquet: A parquet file, or a folder of them, to read in place of the hub: rows with a
-            ``text``, and an ``id`` if they have one.
-        n_tokens: Stop with the document that brings all shards to so many tokens. All there are
-            without it: some 10 billion, 20 GB.
+        parquet: A parquet file, or a folder of them, to read in place of the hub: with a column
+            "text", and an "id" if there is one.
+        n_tokens: Stop with the document that brings all shards to so many tokens; None for all
+            there are, some 10 billion (20 GB) on the hub.
         shard_tokens: A shard ends with the document that brings it to so many tokens.
         held_out_one_in: Hold out about one document in so many, to score on; 2 to 256.
         progress: Print a line with documents, tokens, tokens per second and time left now and then.
@@ -114,8 +114,9 @@ def _parquet_files(path: Path) -> list[str]:
 def _source(files: list[str] | None) -> str:
     """In words, and the same wherever the files lie."""
     names = [Path(file).name for file in files or []]
-    hub = f"{DATASET}, {SAMPLE}, revision {REVISION}"
-    text = f"{len(names)} parquet files, {names[0]} to {names[-1]}" if names else hub
+    text = f"{DATASET}, {SAMPLE}, revision {REVISION}"
+    if names:
+        text = f"{len(names)} parquet file(s), {names[0]} to {names[-1]}"
     return f"{text}; tokens of GPT-2"
 
 

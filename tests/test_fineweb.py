@@ -79,7 +79,7 @@ def test_what_was_prepared_is_a_corpus_to_train_on(prepared):
     text = load_gpt2_tokenizer().decode(part_by_hand(held_out=False))
     assert load_gpt2_tokenizer().decode(inputs[0].tolist()).strip("�") in text
     assert split.train.index.source == (
-        "3 parquet files, 000_00000.parquet to 002_00000.parquet; tokens of GPT-2"
+        "3 parquet file(s), 000_00000.parquet to 002_00000.parquet; tokens of GPT-2"
     )
 
 

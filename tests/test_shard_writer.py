@@ -63,6 +63,7 @@ def test_the_writing_ends_with_the_document_that_brings_all_to_n_tokens(tmp_path
     sizes = [len(tokens) + 1 for _, tokens in DOCUMENTS[: index.documents]]
     assert sum(sizes) == index.tokens >= 1200
     assert sum(sizes[:-1]) < 1200
+    assert {shard.number for shard in index.shards} == {0, 1, 2}
 
 
 def test_text_that_fills_the_last_shard_to_the_brim_leaves_no_empty_one(tmp_path):

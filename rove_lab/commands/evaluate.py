@@ -91,7 +91,13 @@ class Evaluate:
 
         model, tokenizer = load_causal_lm(self.model)
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
-        yield self.model, model.to(device), tokenizer, tokenizer.encode
+
+
+        def encode(text: str) -> list[int]:
+            ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+            return ids
+
+        yield self.model, model.to(device), tokenizer, encode
 
     def _column(
         self, model: Any, tokenizer: Any, encode: Encode | None
