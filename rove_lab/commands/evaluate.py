@@ -92,7 +92,6 @@ class Evaluate:
         model, tokenizer = load_causal_lm(self.model)
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
 
-
         def encode(text: str) -> list[int]:
             ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
             return ids

@@ -95,11 +95,15 @@ def windows(part: Any, length: int, n_tokens: int, encode: Encode | None = None)
             f"expected text for a model with a tokenizer of its own, got {part}: give --text."
         )
     wanted, n_bytes = count * length, 4 * count * length
-    ids: list[int] = []
-    while len(ids) < wanted and n_bytes < 8 * len(part.bytes):
-        ids = encode(bytes(part.bytes[:n_bytes].tolist()).decode(errors="replace"))
+    ids = encode(_text(part, n_bytes))
+    while len(ids) < wanted and n_bytes < len(part.bytes):
         n_bytes *= 2
+        ids = encode(_text(part, n_bytes))
     count = min(count, len(ids) // length)
     if count == 0:
         raise ValueError(f"expected {length} tokens of text or more, got {len(ids)} in {part}.")
     return torch.tensor(ids[: count * length]).view(count, length)
+
+
+def _text(part: ByteText, n_bytes: int) -> str:
+    return part.bytes[:n_bytes].numpy().tobytes().decode(errors="replace")
