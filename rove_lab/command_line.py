@@ -83,7 +83,7 @@ def _parsed(arguments: Sequence[str]) -> Command:
         case "prepare-data":
             kind = PrepareData
         case _:
-            name, rest, default = "", arguments, {"description": _WORDS}
+            name, rest, default = "", arguments[:1], {"description": _WORDS}
             kind = (
                 _listed(Train, "train", "Train one model on a text.")
                 | _listed(Compare, "compare", "Train RoPE and RoVE alike, and compare them.")

@@ -38,10 +38,10 @@ print(json.dumps(sorted({"transformers", "datasets", "tiktoken"} & set(sys.modul
 
 
 def test_an_unknown_command_is_a_line_and_status_2():
-    done = python("-m", "rove_lab", "trian")
+    done = python("-m", "rove_lab", "no-command")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "trian; Available subcommands: train, compare" in done.stderr
+    assert "no-command; Available subcommands: train, compare" in done.stderr
 
 
 def test_without_tyro_it_says_what_to_install():

@@ -55,7 +55,12 @@ class Compare:
     n_tokens: int = 2**16
 
     def run(self) -> None:
-        """Train both, measure both, say what differs."""
+        """Train both, measure both, say what differs.
+
+        Raises:
+            KeyboardInterrupt: If it was stopped.
+            ValueError: If only one arm is asked for, or the text does not fit.
+        """
         recipe, how = self.recipe, self.recipe.training
         if not recipe.model.rotate_values:
             raise ValueError(

@@ -84,8 +84,8 @@ class Evaluate:
         if is_of_the_lab(folder):
             for name, model in models_in(folder).items():
                 tokenizer = tokenizer_of(model)
-                encode = None if tokenizer is None else tokenizer.encode_ordinary
-                yield name, model, tokenizer, encode
+                spelt = None if tokenizer is None else tokenizer.encode_ordinary
+                yield name, model, tokenizer, spelt
             return
         from rove_lab.huggingface import load_causal_lm  # transformers takes seconds to import
 

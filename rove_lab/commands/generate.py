@@ -40,7 +40,11 @@ class Generate:
     seed: int = 0
 
     def run(self) -> None:
-        """Print a heading and a text for each model."""
+        """Print a heading and a text for each model.
+
+        Raises:
+            ValueError: If the prompt is empty, or a number out of range.
+        """
         check_size("n_tokens", self.n_tokens)
         for name, model in models_in(self.folder).items():
             tokenizer = tokenizer_of(model)
