@@ -94,7 +94,7 @@ def test_presets_train_language_models():
 
 
 def test_every_preset_of_a_model_has_one_for_its_training():
-    with pytest.raises(ValueError, match="expected a preset among (.*), got 'huge'") as of_models:
+    with pytest.raises(ValueError, match="expected a preset among") as of_models:
         GPTConfig.preset("huge")
     with pytest.raises(ValueError, match="expected a preset among") as of_training:
         TrainConfig.preset("huge")
