@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase, ascii_uppercase
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from rove_lab.arguments import check_size
 
-__all__ = ["DistanceRecall", "OrderedPair", "Recall", "Task", "TaskDraw"]
+__all__ = ["NOT_ASKED", "DistanceRecall", "OrderedPair", "Recall", "Task", "TaskDraw"]
 
-_NOT_ASKED = -100  # what PyTorch's cross entropy leaves out
+NOT_ASKED = -100  # what PyTorch's cross entropy leaves out
 
 
 class Task(Protocol):
@@ -55,7 +55,7 @@ class Task(Protocol):
     def blind_loss(self) -> float:
         """The loss of a reader blind to the distance."""
 
-    def at_length(self, n_ctx: int) -> Self:
+    def at_length(self, n_ctx: int) -> Task:
         """The same task in sequences of ``n_ctx`` positions."""
 
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -126,7 +126,7 @@ class Recall(ABC):
         Returns:
             Question to share, then ``"both"``.
         """
-        asked = targets[..., 0] != _NOT_ASKED
+        asked = targets[..., 0] != NOT_ASKED
         logits = output[asked].split(list(self.questions.values()), -1)
         right = [part.argmax(-1) == targets[asked][:, q] for q, part in enumerate(logits)]
         named = [*zip(self.questions, right, strict=True), ("both", right[0] & right[1])]
@@ -196,7 +196,7 @@ class DistanceRecall(Recall):
             distance = draw.integers(self.n_distances, 1)[:, 0] + 1
             tokens[rows, self.n_ctx - 1 - distance] = self.n_symbols + letter
             tokens[:, -1] = 2 * self.n_symbols
-            answers = torch.full((batch_size, self.n_ctx, 2), _NOT_ASKED)
+            answers = torch.full((batch_size, self.n_ctx, 2), NOT_ASKED)
             answers[:, -1] = torch.stack((letter, distance - 1), -1)
             yield tokens, answers
 
@@ -250,7 +250,7 @@ class OrderedPair(Recall):
         draw = TaskDraw(batch_size, seed)
         while True:
             tokens = draw.integers(self.n_symbols, self.n_ctx)
-            answers = torch.full((batch_size, self.n_ctx, 2), _NOT_ASKED)
+            answers = torch.full((batch_size, self.n_ctx, 2), NOT_ASKED)
             answers[:, 2:] = torch.stack((tokens[:, 1:-1], tokens[:, :-2]), -1)
             yield tokens, answers
 
