@@ -17,7 +17,7 @@ from rove_lab.commands.compare import Compare
 from rove_lab.commands.evaluate import Evaluate
 from rove_lab.commands.generate import Generate
 from rove_lab.commands.prepare_data import PrepareData
-from rove_lab.commands.processes import leave_group, rank
+from rove_lab.commands.processes import is_main_process, leave_group, rank
 from rove_lab.commands.recipe import Recipe, tyro
 from rove_lab.commands.train import Train
 
@@ -138,11 +138,13 @@ def run(arguments: Sequence[str]) -> int:
         if not sys.warnoptions:  # a library's warnings are for programmers
             warnings.simplefilter("ignore")
         try:
-            parse(arguments).run()
+            command = parse(arguments)
+            if is_main_process() or isinstance(command, (Train, Compare)):  # these share the work
+                command.run()
         except SystemExit as end:
             return _ended(end.code, 2) if isinstance(end.code, str) else 0
         except KeyboardInterrupt as stop:
-            return _ended(str(stop) or "stopped", 130)
+            return _ended(str(stop) or "stopped", 130) if is_main_process() else 130
         except (ImportError, FloatingPointError, OSError, TypeError, ValueError) as error:
             if not _is_told(error):
                 traceback.print_exc()

@@ -14,6 +14,7 @@ from token_documents import made_up, write
 
 import rove_lab.checkpoints
 import rove_lab.commands.learning
+from rove_lab.arm import Arm
 from rove_lab.command_line import parse, run
 from rove_lab.commands.compare import Compare
 from rove_lab.commands.generate import Generate
@@ -128,7 +129,9 @@ def test_lengths_beyond_the_text_are_refused_before_training(refused, text, tmp_
     folder = tmp_path / "run"
     words = refused("compare", "--folder", folder, "--lengths", 16, 10**6, text=text)
     assert "expected held-out text of more than" in words
-    assert "that divide the longest" in refused("compare", "--lengths", 16, 24, text=text)
+    for lengths in ((16, 24), (12, 24)):  # the trained length, 16, is always measured
+        words = refused("compare", "--folder", folder, "--lengths", *lengths, text=text)
+        assert "that divide the longest" in words
     assert not folder.exists()
 
 
@@ -219,6 +222,16 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(text, tmp_path, capsy
     models = [trained_models(tmp_path / name)["RoVE"] for name in ("whole", "run")]
     for own, other in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(own, other)
+
+
+def test_ctrl_c_before_the_first_checkpoint_says_so(text, capsys, monkeypatch):
+    def twice(self, step, inputs, targets, task):
+        for _ in range(2):  # the second one does not wait for the step to end
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Arm, "advance", twice)
+    assert status("train", text=text) == 130
+    assert "before the first checkpoint" in capsys.readouterr().err
 
 
 def test_ctrl_c_elsewhere_is_a_line_too(capsys, monkeypatch):

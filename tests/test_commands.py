@@ -10,6 +10,7 @@ import tokenizers
 import torch
 from command_samples import QUICK, SIZES, status, write_texts
 from hf_models import small_config
+from token_documents import made_up, write
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from rove_lab.checkpoints import save_model
@@ -214,11 +215,14 @@ def test_generate_reads_a_model_s_folder(capsys):
         (["generate", "mine", "--temperature", "-1"], "expected temperature of 0 or more"),
         (["generate", "other"], "nothing says what its tokens spell"),
         (["evaluate", "mine", "--n-tokens", "0"], "expected n_tokens to be positive"),
+        (["evaluate", "mine", "--n-ctx", "0"], "expected n_ctx to be positive"),
+        (["evaluate", "mine", "--shards", "shards"], "give --text"),
         (["evaluate", "no/such-model"], "is not a folder"),
         (["prepare-data", "--parquet", "none"], "expected a parquet file"),
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments, words, capsys):
+    write(made_up(60), Path("shards"))
     save_model(GPT(CONFIG), "mine")
     save_model(GPT(GPTConfig(d_vocab=100, n_ctx=16, d_model=16, n_layers=1)), "other")
     assert run(arguments) == 2
@@ -291,8 +295,11 @@ def test_only_the_main_process_speaks(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     say("hello")
     assert capsys.readouterr().out == ""
-    assert run(["generate", "no/such/folder"]) == 2
-    assert capsys.readouterr().err.startswith("rove-lab (process 1): expected a run")
+    assert run(["train", "--text", "none"]) == 2
+    assert capsys.readouterr().err.startswith("rove-lab (process 1): expected a text file")
+    for alone in (["generate", "none"], ["prepare-data", "--parquet", "none"]):
+        assert run(alone) == 0  # the main process does it
+    assert capsys.readouterr() == ("", "")
 
 
 def test_json_is_whole_or_not_there(tmp_path):

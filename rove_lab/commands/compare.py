@@ -74,10 +74,9 @@ class Compare:
             "RoVE": recipe.model,
         }
         text = recipe.open_corpus()
-        lengths = lengths_within(
-            self.lengths, recipe.model.n_ctx, text.held_out, recipe.model.d_vocab
-        )
-        lengths = sorted({recipe.model.n_ctx, *lengths})
+        n_ctx, d_vocab = recipe.model.n_ctx, recipe.model.d_vocab
+        asked = {n_ctx, *self.lengths} if self.lengths else ()  # the loss is that at n_ctx
+        lengths = lengths_within(list(asked), n_ctx, text.held_out, d_vocab)
         scored = windows(text.held_out, max(lengths), self.n_tokens)
         measured = {name: _Measures() for name in arms}
         seeds = range(how.seed, how.seed + self.seeds)
@@ -92,9 +91,9 @@ class Compare:
             if is_main_process():
                 say(f"measuring on {scored.numel():,} held-out {text.train.unit}s ...")
                 for name, run in runs.items():
-                    measured[name].add(run, scored, lengths, recipe.model.n_ctx)
+                    measured[name].add(run, scored, lengths, n_ctx)
         if is_main_process():
-            say(_told(measured, text.train.unit, recipe.model.n_ctx))
+            say(_told(measured, text.train.unit, n_ctx))
             self._write(measured, list(seeds), scored, text)
 
     def _write(

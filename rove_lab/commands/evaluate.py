@@ -102,16 +102,18 @@ class Evaluate:
         self, model: Any, tokenizer: Any, encode: Encode | None
     ) -> tuple[dict[str, float], float | None]:
         """One model's numbers, and its beta_fast."""
-        n_ctx = (
-            self.n_ctx
-            or getattr(model.config, "n_ctx", None)
-            or (model.config.max_position_embeddings)
-        )
+        of_model = getattr(model.config, "n_ctx", None) or model.config.max_position_embeddings
+        n_ctx = check_size("n_ctx", of_model if self.n_ctx is None else self.n_ctx)
         corpus = self.corpus if self.corpus != Corpus() else corpus_of(Path(self.model))
         text = corpus.open(n_ctx)
+        d_vocab = vocabulary_of(model) or 1
         if not isinstance(text.train, ByteText):
             encode = None
-        d_vocab = vocabulary_of(model) or 1
+            if d_vocab != text.train.d_in:
+                raise ValueError(
+                    f"expected shards of the model's {d_vocab} tokens, got those of another "
+                    f"tokenizer with {text.train.d_in}: give --text."
+                )
         lengths = lengths_within(self.lengths, n_ctx, text.held_out, d_vocab, encode)
         at = windows(text.held_out, n_ctx, self.n_tokens, encode)
         column = _by_position(loss_by_position(model, at))

@@ -75,7 +75,12 @@ def learn(
 
     runs = train_matched(arms, training, text.train, folder=folder, callback=note)
     if any(run.interrupted for run in runs.values()):
-        raise KeyboardInterrupt(f"stopped: the same command goes on from {last_checkpoint(folder)}")
+        kept = last_checkpoint(folder)
+        raise KeyboardInterrupt(
+            f"stopped: the same command goes on from {kept}"
+            if kept
+            else "stopped before the first checkpoint: the same command begins anew"
+        )
     return runs
 
 
