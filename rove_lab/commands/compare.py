@@ -147,6 +147,7 @@ def _told(measured: dict[str, _Measures], unit: str, n_ctx: int) -> str:
         f"{Table(columns)}\n"
         f"RoVE − RoPE: {_spread(losses, '+.4f')} nats per {unit}; "
         f"step time RoVE / RoPE: {_spread(times, '.3f')}"
+        f"{'' if len(losses) > 1 else ' (one seed; --seeds 3 shows how far seeds differ)'}"
     )
 
 
