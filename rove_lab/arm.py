@@ -139,6 +139,20 @@ class Arm:
         self.run.losses.append(mean)
         return mean
 
+    def pool(self) -> None:
+        """Give the main process the losses since the last report in full, the others zeros.
+
+        Each process has its share of them; a checkpoint holds the main one's.
+        """
+        if self.losses and self.accelerator.num_processes > 1:
+            whole = self.accelerator.reduce(torch.stack(self.losses), "sum")
+            self._take(whole.tolist())
+
+    def _take(self, whole: list[float]) -> None:
+        share_of_it = 1.0 if self.accelerator.is_main_process else 0.0
+        device = self.accelerator.device
+        self.losses = [torch.tensor(share_of_it * loss, device=device) for loss in whole]
+
     def save(self, name: str, step: int, folder: Path) -> dict[str, Any]:
         """Write weights and moments; the rest is returned, for JSON."""
         model = self.accelerator.unwrap_model(self.model)
@@ -169,8 +183,7 @@ class Arm:
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.run.steps, self.run.losses = state["steps"], state["losses"]
         self.run.wall_s, self.run.cpu_s = state["wall_s"], state["cpu_s"]
-        device = self.accelerator.device
-        self.losses = [torch.tensor(loss, device=device) for loss in state["since the last report"]]
+        self._take(state["since the last report"])
 
     def _check_finite(self, value: float, words: str, step: int) -> None:
         if not math.isfinite(value):

@@ -60,7 +60,13 @@ def save_model(model: GPT, folder: Path | str) -> Path:
             f"expected a GPT, got {type(model).__name__}: a Hugging Face model has "
             "save_pretrained, any other torch.nn.Module has save_weights here."
         )
-    others = [file.name for file in Path(folder).glob("*") if file.name not in (_CONFIG, _WEIGHTS)]
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"expected a folder for the model, got the file {folder}: choose another.")
+    found = [file.name for file in folder.glob("*")]
+    others = [name for name in found if name not in (_CONFIG, _WEIGHTS)]
+    if found and not others and not _is_ours(folder):
+        others = found  # under the names that transformers gives, too
     if others:
         raise ValueError(
             f"expected a new folder or a model's, got {folder} with {sorted(others)[0]!r} in it: "
@@ -166,6 +172,10 @@ def load_weights(model: nn.Module, folder: Path) -> None:
 def write_folder(folder: Path | str, write: Callable[[Path], None]) -> Path:
     """Make a folder whole or not at all: write it under another name, then rename it.
 
+    The other names are ``.NAME.partial`` and, for what is replaced, ``.NAME.replaced``; they are
+    this function's own. Where a kill fell between the two renames the next call puts the latter
+    back first. A link to a folder stays a link.
+
     Args:
         folder: The folder to be; one that is there is replaced.
         write: Writes the files into the path it is given.
@@ -182,10 +192,12 @@ def write_folder(folder: Path | str, write: Callable[[Path], None]) -> Path:
         ...     write_folder(f"{folder}/new", lambda place: None).name
         'new'
     """
-    folder = Path(folder)
-    partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
+    asked, folder = Path(folder), Path(folder).resolve()
+    partial, old = (folder.parent / f".{folder.name}.{end}" for end in ("partial", "replaced"))
     shutil.rmtree(partial, ignore_errors=True)
     try:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         partial.mkdir(parents=True)
         write(partial)
         for file in partial.rglob("*"):
@@ -199,10 +211,10 @@ def write_folder(folder: Path | str, write: Callable[[Path], None]) -> Path:
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise OSError(
-            f"expected room to write {folder}, got: {error}. Make room, or choose another folder."
+            f"expected room to write {asked}, got: {error}. Make room, or choose another folder."
         ) from error
     shutil.rmtree(old, ignore_errors=True)
-    return folder
+    return asked
 
 
 def sha256(path: Path) -> str:
@@ -246,6 +258,13 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"expected names and values in {path}, got {type(found).__name__}.")
     return found
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return read_json(folder / _CONFIG).get("kind") == _KIND
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def _to_disk(path: Path) -> None:

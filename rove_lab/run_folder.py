@@ -10,6 +10,7 @@ from typing import Any
 
 from rove_lab.checkpoints import load_model, read_json, sha256, write_folder
 from rove_lab.model import GPT
+from rove_lab.shard_index import whole_file
 
 __all__ = ["RunFolder", "trained_models"]
 
@@ -44,6 +45,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"expected a folder for the run, got the file {self.path}.")
         file = self.path / "run.json"
+        partial = f"{file.name}.partial"  # what a kill in the middle of the first line leaves
         if file.exists():
             differ = _differences(read_json(file), json.loads(json.dumps(asked)))
             if differ:
@@ -52,18 +54,23 @@ class RunFolder:
                     f"{'; '.join(differ)}. Give the same settings to go on with it, or another "
                     "folder."
                 )
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif self.path.exists() and any(found.name != partial for found in self.path.iterdir()):
             raise ValueError(
                 f"expected an empty folder or a run's, got {self.path} with other files in it: "
                 "choose another."
             )
         else:
+            # In the folder itself, which may be a link, a mounted disk or the one we are in.
             text = json.dumps(asked, indent=1, ensure_ascii=False) + "\n"
-
-            def write(place: Path) -> None:
-                (place / file.name).write_text(text, encoding="utf-8")
-
-            write_folder(self.path, write)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                with whole_file(file) as opened:
+                    opened.write(text.encode())
+            except OSError as error:
+                raise OSError(
+                    f"expected to write into {self.path}, got: {error}. Make room, or choose "
+                    "another folder."
+                ) from error
 
     def checkpoint(self) -> Path | None:
         """The last whole checkpoint, or None."""

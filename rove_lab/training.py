@@ -23,6 +23,7 @@ from rove_lab.train_config import TrainConfig
 
 try:
     from accelerate import Accelerator
+    from accelerate.utils import GradientAccumulationPlugin
 except ImportError as error:
     raise ImportError(
         'training runs on accelerate, which is missing: pip install "rove-lab[training]"'
@@ -116,8 +117,7 @@ def train_matched(
         >>> arms = {"RoPE": Config(1, 1, 8, rotate_values=False), "RoVE": Config(1, 1, 8)}
         >>> runs = train_matched(arms, TrainConfig(steps=2), Filter.edge(), progress=False)
     """
-    # Without `cpu` Accelerate overlooks that torchrun started several processes without a GPU.
-    how, accelerator = train_config, Accelerator(cpu=not torch.accelerator.is_available())
+    how, accelerator = train_config, _accelerator()
     arms = {name: Arm(config, how, accelerator) for name, config in model_configs.items()}
     _check_matched({name: arm.run.model for name, arm in arms.items()})
     # Refused now, before there is a folder, if the batch cannot be shared out.
@@ -174,6 +174,16 @@ def train_matched(
     return {name: arm.run for name, arm in arms.items()}
 
 
+def _accelerator() -> Accelerator:
+    """One that does what the config says, whatever a settings file of Accelerate's says."""
+    return Accelerator(
+        # Without it Accelerate overlooks that torchrun started several processes without a GPU.
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision="no",
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+    )
+
+
 class _Kept:
     """The checkpoints of a run: the main process writes them, every process reads them."""
 
@@ -212,6 +222,8 @@ class _Kept:
             runs = {name: arm.save(name, step, place / name) for name, arm in self.arms.items()}
             return {"step": step, "runs": runs}
 
+        for arm in self.arms.values():
+            arm.pool()
         if self.accelerator.is_main_process:
             self.folder.save(step, write)
         self.accelerator.wait_for_everyone()

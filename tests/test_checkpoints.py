@@ -61,6 +61,35 @@ def test_a_second_model_replaces_the_first(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
+def test_neighbours_of_a_model_are_left_alone(tmp_path):
+    for name in ("mine.old", "mine.partial"):
+        save_model(GPT(CONFIG), tmp_path / name)
+    for _ in range(2):
+        save_model(GPT(CONFIG), tmp_path / "mine")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "mine.old", "mine.partial"]
+
+
+def test_a_link_to_a_model_stays_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for _ in range(2):  # the first makes what the link points to
+        assert save_model(GPT(CONFIG), tmp_path / "link") == tmp_path / "link"
+        assert (tmp_path / "link").is_symlink()
+    assert load_model(tmp_path / "elsewhere").config == CONFIG
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    model = GPT(CONFIG).eval()
+    save_model(model, tmp_path / "mine").rename(tmp_path / ".mine.replaced")
+
+    def write(place):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="expected room to write"):
+        write_folder(tmp_path / "mine", write)
+    assert torch.equal(load_model(tmp_path / "mine")(TOKENS), model(TOKENS))
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
 def test_any_module_has_weights_to_save(tmp_path):
     module, other = nn.Linear(3, 2), nn.Linear(3, 2)
     save_weights(module, tmp_path)
@@ -155,3 +184,19 @@ def test_a_file_in_the_way_is_refused(tmp_path):
     assert (tmp_path / "mine").read_text() == "a file of the user's"
     with pytest.raises(ValueError, match=r"expected a new folder or a model's, got .*'mine' in it"):
         save_model(GPT(CONFIG), tmp_path)
+
+
+def test_what_another_program_wrote_is_not_replaced(tmp_path):
+    file, folder = tmp_path / "weights.bin", tmp_path / "bert"
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=r"expected a folder for the model, got the file .*bin"):
+        save_model(GPT(CONFIG), file)
+    assert file.read_text() == "mine"
+    folder.mkdir()
+    save_weights(nn.Linear(2, 2), folder)  # without a config, then with another program's
+    for config in (None, '{"model_type": "bert"}', "{"):
+        if config is not None:
+            (folder / "config.json").write_text(config)
+        with pytest.raises(ValueError, match=r"expected a new folder or a model's, got .*bert"):
+            save_model(GPT(CONFIG), folder)
+        load_weights(nn.Linear(2, 2), folder)

@@ -38,6 +38,33 @@ def test_the_same_run_opens_its_folder_again(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text()) == ASKED
 
 
+def test_neighbours_of_a_run_are_left_alone(tmp_path):
+    for name in ("run.old", "run.partial"):  # a backup, say
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results").write_text("mine")
+    RunFolder(tmp_path / "run", ASKED).save(3, state("x"))
+    for name in ("run.old", "run.partial"):
+        assert (tmp_path / name / "results").read_text() == "mine"
+
+
+def test_a_link_and_the_folder_one_is_in_are_folders_too(tmp_path, monkeypatch):
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "large disk")
+    RunFolder(tmp_path / "run", ASKED).save(3, state("x"))
+    assert (tmp_path / "run").is_symlink()
+    assert last_checkpoint(tmp_path / "large disk").name == "checkpoint-3"
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    RunFolder(".", ASKED).save(4, state("x"))
+    assert last_checkpoint(tmp_path / "here").name == "checkpoint-4"
+
+
+def test_a_kill_in_the_first_line_does_not_stand_in_the_way(tmp_path):
+    (tmp_path / "run.json.partial").write_text('{"mod')
+    RunFolder(tmp_path, ASKED)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
+
+
 def test_a_half_written_checkpoint_is_not_taken(tmp_path):
     folder = RunFolder(tmp_path / "run", ASKED)
     folder.save(3, state("x"))
@@ -85,6 +112,8 @@ def test_somebody_elses_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="expected a folder for the run, got the file"):
         RunFolder(tmp_path / "thesis.tex", ASKED)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(OSError, match=r"expected to write into .*tex/run, got: .*Not a directory"):
+        RunFolder(tmp_path / "thesis.tex" / "run", ASKED)
     (tmp_path / "empty").mkdir()
     assert RunFolder(tmp_path / "empty", ASKED).checkpoint() is None
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 
 from rove_lab.data import ByteText
@@ -165,6 +166,18 @@ def test_progress_goes_to_stdout_and_ends_with_the_last_step(capsys):
 
 def test_the_last_step_is_reported_where_it_falls_between_two():
     assert quiet(ROVE, replace(SHORT, steps=5), TASK).steps == [2, 4, 5]
+
+
+def test_settings_of_accelerate_change_nothing(monkeypatch):
+    """What `accelerate config` once noted sets these: the run is what TrainConfig says."""
+    expected = quiet(ROVE, SHORT, TASK)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    run = quiet(ROVE, SHORT, TASK)
+    assert run.losses == expected.losses
+    assert torch.equal(weights(run), weights(expected))
 
 
 # Endings

@@ -19,8 +19,9 @@ TEXT = ByteText([bytes(range(256)) * 8], 16)
 ROVE = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1)
 ARMS = {"RoPE": replace(ROVE, rotate_values=False), "RoVE": ROVE}
 # A batch of 8 over two processes is what each of them would call a batch of 4.
+# A checkpoint falls between two reports: it must hold the loss of both processes.
 HOW = TrainConfig(
-    steps=8, batch_size=8, learning_rate=3e-3, log_every=2, checkpoint_every=4, accumulate=2
+    steps=8, batch_size=8, learning_rate=3e-3, log_every=3, checkpoint_every=4, accumulate=2
 )
 
 SCRIPT = """
