@@ -1,6 +1,7 @@
 """``python -m rove_lab``: the command line."""
 
 import sys
+from io import TextIOWrapper
 
 __all__ = ["main"]
 
@@ -16,6 +17,9 @@ def main() -> None:
         from rove_lab.command_line import run
     except ImportError as error:  # it names the extra to install
         sys.exit(str(error))
+    for stream in (sys.stdout, sys.stderr):  # a file on Windows has no sign for − or �
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

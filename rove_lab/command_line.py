@@ -13,6 +13,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Annotated, Any, Protocol
 
+import torch
+
 from rove_lab.commands.compare import Compare
 from rove_lab.commands.evaluate import Evaluate
 from rove_lab.commands.generate import Generate
@@ -150,6 +152,16 @@ def run(arguments: Sequence[str]) -> int:
                 traceback.print_exc()
                 return 1
             return _ended(str(error), 2)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_of_memory(error):
+                traceback.print_exc()
+                return 1
+            return _ended(
+                "expected sizes that fit the memory, got more than there is "
+                f"({str(error).splitlines()[0][:200]}): lower --batch-size, raise --accumulate, or "
+                "take a smaller model or shorter windows.",
+                2,
+            )
         finally:
             leave_group()
     return 0
@@ -159,6 +171,12 @@ def _ended(words: str, status: int) -> int:
     process = f" (process {rank()})" if rank() else ""
     print(f"{_PROGRAM}{process}: {' '.join(words.split())}", file=sys.stderr, flush=True)
     return status
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether there was not enough memory: torch has a kind of error for that on GPUs alone."""
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
 
 
 def _is_told(error: Exception) -> bool:

@@ -37,6 +37,13 @@ print(json.dumps(sorted({"transformers", "datasets", "tiktoken"} & set(sys.modul
     assert json.loads(python("-c", code).stdout.splitlines()[-1]) == []
 
 
+def test_a_terminal_or_file_without_our_signs_gets_others(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")  # cp1252, on Windows, has no − either
+    done = python("-m", "rove_lab", "train", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?" in done.stdout
+
+
 def test_an_unknown_command_is_a_line_and_status_2():
     done = python("-m", "rove_lab", "no-command")
     assert done.returncode == 2

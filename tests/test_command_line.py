@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -143,6 +144,15 @@ def test_a_preset_for_tokens_wants_tokens(refused):
     assert "expected --shards FOLDER for preset gpt2-124m" in refused(
         "train", "--preset", "gpt2-124m", sizes=False
     )
+
+
+def test_more_than_the_memory_is_said_in_a_line(refused, text, monkeypatch):
+    words = refused("train", "--batch-size", 10**15, text=text)
+    assert "expected sizes that fit the memory" in words
+    assert "lower --batch-size, raise --accumulate" in words
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore.")
+    monkeypatch.setattr(Arm, "advance", MagicMock(side_effect=full))
+    assert "CUDA out of memory. Tried to allocate 2 GiB.)" in refused("train", text=text)
 
 
 def test_one_arm_is_no_comparison(refused, text):

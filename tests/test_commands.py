@@ -214,6 +214,7 @@ def test_generate_reads_a_model_s_folder(capsys):
         (["generate", "mine", "--prompt", ""], "expected a prompt to go on from"),
         (["generate", "mine", "--n-tokens", "0"], "expected n_tokens to be positive"),
         (["generate", "mine", "--temperature", "-1"], "expected temperature of 0 or more"),
+        (["generate", "mine", "--seed", str(2**63)], "expected a seed from 0 to 2**63 - 1"),
         (["generate", "other"], "nothing says what its tokens spell"),
         (["evaluate", "mine", "--n-tokens", "0"], "expected n_tokens to be positive"),
         (["evaluate", "mine", "--n-ctx", "0"], "expected n_ctx to be positive"),

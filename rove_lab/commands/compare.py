@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -93,12 +94,13 @@ class Compare:
                 for name, run in runs.items():
                     measured[name].add(run, scored, lengths, n_ctx)
         if is_main_process():
+            file = self._write(measured, list(seeds), scored, text)
             say(_told(measured, text.train.unit, n_ctx))
-            self._write(measured, list(seeds), scored, text)
+            say(f"all numbers: {file}")
 
     def _write(
         self, measured: dict[str, _Measures], seeds: Sequence[int], scored: torch.Tensor, text: Any
-    ) -> None:
+    ) -> Path:
         file = self.recipe.folder / "comparison.json"
         accelerator = torch.accelerator.current_accelerator()
         content = {
@@ -113,7 +115,7 @@ class Compare:
             "device": str(accelerator or f"CPU, {torch.get_num_threads()} threads"),
         }
         write_json(file, content)
-        say(f"all numbers: {file}")
+        return file
 
 
 @dataclass

@@ -46,6 +46,8 @@ class Generate:
             ValueError: If the prompt is empty, or a number out of range.
         """
         check_size("n_tokens", self.n_tokens)
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"expected a seed from 0 to 2**63 - 1, got {self.seed}.")
         for name, model in models_in(self.folder).items():
             tokenizer = tokenizer_of(model)
             prompt = tokens_of(self.prompt, tokenizer)
