@@ -77,7 +77,7 @@ class RunFolder:
         return last_checkpoint(self.path)
 
     def save(self, step: int, write: Callable[[Path], dict[str, Any]]) -> None:
-        """Write a checkpoint and remove the one before.
+        """Write a checkpoint and remove those before, and what a kill left of one.
 
         Args:
             step: Steps taken.
@@ -86,7 +86,6 @@ class RunFolder:
         Raises:
             OSError: If there is no room; the checkpoint before is kept.
         """
-        before = self.checkpoint()
 
         def whole(place: Path) -> None:
             state = write(place)
@@ -95,19 +94,26 @@ class RunFolder:
             text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
             (place / "state.json").write_text(text, encoding="utf-8")
 
-        made = write_folder(self.path / f"{_CHECKPOINT}{step}", whole)
-        if before is not None and before != made:
-            shutil.rmtree(before)
+        write_folder(self.path / f"{_CHECKPOINT}{step}", whole)
+        for before, place in _checkpoints(self.path).items():
+            if before < step:  # another process may be further
+                shutil.rmtree(place)
+        for place in self.path.glob(f".{_CHECKPOINT}*.partial"):
+            shutil.rmtree(place)
 
 
 def last_checkpoint(folder: Path | str) -> Path | None:
     """The last whole checkpoint in a run's folder, or None."""
-    found = {
+    found = _checkpoints(folder)
+    return found[max(found)] if found else None
+
+
+def _checkpoints(folder: Path | str) -> dict[int, Path]:
+    return {
         int(step): place
         for place in Path(folder).glob(f"{_CHECKPOINT}*")
-        if (step := place.name.removeprefix(_CHECKPOINT)).isdigit()
+        if (step := place.name.removeprefix(_CHECKPOINT)).isdecimal()
     }
-    return found[max(found)] if found else None
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

@@ -80,6 +80,20 @@ def test_a_half_written_checkpoint_is_not_taken(tmp_path):
     assert sorted(p.name for p in folder.path.iterdir()) == ["checkpoint-6", "run.json"]
 
 
+def test_what_kills_left_is_removed_with_the_next_checkpoint(tmp_path):
+    folder = RunFolder(tmp_path / "run", ASKED)
+    folder.save(3, state("x"))
+    for left in ("checkpoint-2", ".checkpoint-5.partial"):  # half removed; half written
+        (folder.path / left).mkdir()
+    (folder.path / "checkpoint-3 of May").mkdir()  # somebody's copy
+    folder.save(6, state("y"))
+    assert sorted(p.name for p in folder.path.iterdir()) == [
+        "checkpoint-3 of May",
+        "checkpoint-6",
+        "run.json",
+    ]
+
+
 def test_no_room_keeps_the_checkpoint_before(tmp_path):
     folder = RunFolder(tmp_path / "run", ASKED)
     folder.save(3, state("x"))
