@@ -127,9 +127,14 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If a file is not as it was written.
+        ValueError: If a file is not as it was written, or ``state.json`` of another program.
     """
     state = read_json(checkpoint / "state.json")
+    if not all(isinstance(state.get(name), dict) for name in ("runs", "sha256")):
+        raise ValueError(
+            f"expected the state of a run in {checkpoint / 'state.json'}, got another text: the "
+            f"file is damaged. Remove {checkpoint} to begin anew."
+        )
     for name, digest in state.pop("sha256").items():
         if not (checkpoint / name).is_file():
             raise FileNotFoundError(

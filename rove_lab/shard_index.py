@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 
 from rove_lab.arguments import check_index, check_size
 
-__all__ = ["Shard", "ShardIndex", "read_index", "whole_file", "write_index"]
+__all__ = ["PARTS", "Shard", "ShardIndex", "read_index", "whole_file", "write_index"]
 
 _FORMAT = "rove_lab token shards, version 1"
-_PARTS = ("train", "held_out")
+PARTS = ("train", "held_out")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Shard:
     @property
     def name(self) -> str:
         """Of the file."""
-        return f"{_PARTS[self.held_out]}-{self.number:05}.bin"
+        return f"{PARTS[self.held_out]}-{self.number:05}.bin"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from rove_lab.data import is_held_out
 from rove_lab.progress import ProgressLine
-from rove_lab.shard_index import Shard, ShardIndex, read_index, whole_file, write_index
+from rove_lab.shard_index import PARTS, Shard, ShardIndex, read_index, whole_file, write_index
 
 try:
     import numpy as np
@@ -59,8 +59,8 @@ def write_shards(
     Raises:
         OSError: If the disk is full, or cannot be written to.
         TypeError: If a document is not a name and integers.
-        ValueError: If the folder holds shards of other settings, the documents are not the ones it
-            was begun with, there are none, or a token is not in the vocabulary.
+        ValueError: If the folder holds shards of other settings or of unknown ones, the documents
+            are not the ones it was begun with, there are none, or a token is not in the vocabulary.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -104,7 +104,14 @@ def write_shards(
 
 def _begin(folder: Path, begun: ShardIndex) -> ShardIndex:
     """The index to go on from."""
-    index = read_index(folder) if (folder / "index.json").exists() else begun
+    listed = (folder / "index.json").exists()
+    theirs = sorted(file.name for part in PARTS for file in folder.glob(f"{part}-*.bin"))
+    if theirs and not listed:
+        raise ValueError(
+            f"expected an index.json beside the shards in {folder}, got {theirs[0]} alone: choose "
+            "another folder, or move them away."
+        )
+    index = read_index(folder) if listed else begun
     if not index.shards:
         folder.mkdir(parents=True, exist_ok=True)
         write_index(begun, folder)

@@ -142,6 +142,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     file.unlink()
     with pytest.raises(FileNotFoundError, match=r"expected RoVE/weights in .*checkpoint-3"):
         read_state(folder.checkpoint())
+    (folder.checkpoint() / "state.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"expected the state of a run in .*state.json, got anoth"):
+        read_state(folder.checkpoint())
     (folder.checkpoint() / "state.json").write_text('{"step": ')
     with pytest.raises(ValueError, match=r"expected JSON in .*state.json"):
         read_state(folder.checkpoint())

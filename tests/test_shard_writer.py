@@ -239,6 +239,15 @@ def test_what_is_no_document_of_tokens_is_refused(tmp_path, document, error, wor
         write([document], tmp_path)
 
 
+def test_shards_without_an_index_are_not_overwritten(tmp_path):
+    """Somebody else's, or ours whose index was lost."""
+    (tmp_path / "train-00000.bin").write_bytes(b"mine")
+    with pytest.raises(ValueError, match=r"expected an index.json beside .* got train-00000.bin"):
+        write(DOCUMENTS, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["train-00000.bin"]
+    assert (tmp_path / "train-00000.bin").read_bytes() == b"mine"
+
+
 def test_no_documents_are_refused(tmp_path):
     with pytest.raises(ValueError, match="expected documents, got none from made-up documents"):
         write([], tmp_path)
