@@ -155,7 +155,7 @@ class Interrupted(Exception):
     pass
 
 
-MODELS = {"lab GPT": SMALL.build} | {
+MODELS = {"lab GPT": SMALL.build, "two planes": CONFIGS["two planes"].build} | {
     kind: ARCHITECTURES[kind] for kind in ("llama", "gpt_neox", "phi3", "gemma3_text")
 }
 each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)

@@ -86,12 +86,20 @@ def test_what_kills_left_is_removed_with_the_next_checkpoint(tmp_path):
     for left in ("checkpoint-2", ".checkpoint-5.partial"):  # half removed; half written
         (folder.path / left).mkdir()
     (folder.path / "checkpoint-3 of May").mkdir()  # somebody's copy
+    assert folder.checkpoint().name == "checkpoint-3"
     folder.save(6, state("y"))
     assert sorted(p.name for p in folder.path.iterdir()) == [
         "checkpoint-3 of May",
         "checkpoint-6",
         "run.json",
     ]
+
+
+def test_a_step_written_again_replaces_itself_and_none_that_is_further(tmp_path):
+    folder = RunFolder(tmp_path / "run", ASKED)
+    for step, text in ((3, "x"), (3, "y"), (2, "z")):
+        folder.save(step, state(text))
+    assert (folder.checkpoint() / "RoVE" / "weights").read_text() == "y"
 
 
 def test_no_room_keeps_the_checkpoint_before(tmp_path):

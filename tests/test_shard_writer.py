@@ -71,6 +71,7 @@ def test_text_that_fills_the_last_shard_to_the_brim_leaves_no_empty_one(tmp_path
     index = write(documents, tmp_path, shard_tokens=500)
     assert index.finished
     assert {shard.number for shard in index.shards} == {0, 1}
+    assert sum(shard.tokens for shard in index.shards if shard.number == 0) == 500
     assert len(files(tmp_path)) == len(index.shards) + 1
 
 
