@@ -22,10 +22,10 @@ class AssociativeRecall(TokenAnswers):
     ``A 3 C 7 b C 7 d a A 3``: the pairs come first, then some of the keys once more at random
     places in noise, each with its value after it; that value is asked. The queries are spread over
     all the rest, so that a longer sequence asks farther back. Guessing a value is right in one of
-    ``n_symbols`` cases (1/16), naming one in sight in about one of ``n_pairs`` at first (1/8) and,
-    if values that a query has had are left out, one of ``n_pairs - n_queries + 1`` at last (1/5).
-    With as many queries as pairs that alone would be right in a third. Arora et al. (2023),
-    arXiv:2312.04927.
+    ``n_symbols`` cases (1/16), naming one in sight in about one of ``n_pairs`` at first (1/8; 0.18
+    with other keys that happen to have the same value) and, if values that a query has had are left
+    out, one of ``n_pairs - n_queries + 1`` at last (1/5). With as many queries as pairs that alone
+    would be right in a third. Arora et al. (2023), arXiv:2312.04927.
 
     Args:
         n_symbols: Tokens of a kind.

@@ -22,15 +22,16 @@ class Needles(TokenAnswers):
     ``C 7 b A 3 d C 1 a A 5 ? C 7 1``: each needle, ``C 7`` say, is a key and a value at a random
     place in noise; here two keys have two each. Questions end the sequence: after ``? C`` the
     values of C are asked, in the order of the text. Other keys distract. Guessing values is right
-    in one of ``n_symbols ** n_values`` cases (1/16), naming one in sight in about one of ``n_keys``
-    where each has one (1/8), and more often in later questions, whose value none before has had.
-    After the needle tasks of RULER: Hsieh et al. (2024), arXiv:2404.06654.
+    in one of ``n_symbols ** n_values`` cases (1/16), naming one in sight in one of ``n_keys`` where
+    each has one, and where another key happens to have the same (0.18 in all), and more often in
+    later questions, whose value none before has had. After the needle tasks of RULER: Hsieh
+    et al. (2024), arXiv:2404.06654.
 
     Args:
         n_symbols: Tokens of a kind.
         n_ctx: Length of a sequence in tokens.
         n_keys: Distinct keys in the haystack.
-        n_values: Needles, each with a value of its own, for one key.
+        n_values: Needles for one key, each with a value drawn for it, which others may have too.
         n_queries: Keys asked about.
 
     Raises:

@@ -23,14 +23,14 @@ class VariableTracking(TokenAnswers):
     Assignments stand at random places in noise, a chain's in its order, chains interleaved. After
     ``?`` and the last variable of a chain its value is asked: all hops must be taken within one
     token. RULER has the variables of a chain listed instead, which takes one hop a token. Guessing
-    a value is right in one of ``n_symbols`` cases (1/16), naming one in sight in about one of
-    ``n_chains`` (1/4), and more often in later questions, whose value none before has had. Hsieh et
-    al. (2024), arXiv:2404.06654.
+    a value is right in one of ``n_symbols`` cases (1/16), naming one in sight in one of
+    ``n_chains``, and where another chain happens to have the same (0.30 in all), and more often in
+    later questions, whose value none before has had. Hsieh et al. (2024), arXiv:2404.06654.
 
     Args:
         n_symbols: Tokens of a kind.
         n_ctx: Length of a sequence in tokens.
-        n_chains: Chains, each with a value of its own.
+        n_chains: Chains, each with a value drawn for it, which others may have too.
         n_hops: Assignments of a chain from one variable to the next.
         n_queries: Chains asked about.
 

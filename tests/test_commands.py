@@ -13,6 +13,7 @@ from hf_models import small_config
 from token_documents import made_up, write
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+import rove_lab.commands.evaluate
 from rove_lab.checkpoints import save_model
 from rove_lab.command_line import parse, run
 from rove_lab.commands.evaluate import _by_position
@@ -124,7 +125,14 @@ def test_train_makes_one_arm_of_the_comparison(compared, text, name, capsys):
     )
 
 
-def test_evaluate_measures_what_it_says(compared, text, capsys):
+def test_evaluate_measures_what_it_says(compared, text, capsys, monkeypatch):
+    chosen_on = []
+
+    def choose(model, tokens, length, **how):
+        chosen_on.append(tokens)
+        return choose_beta_fast(model, tokens, length, **how)
+
+    monkeypatch.setattr(rove_lab.commands.evaluate, "choose_beta_fast", choose)
     asked = ["--n-tokens", "1024", "--shots", "0", "2", "--out", "found.json"]
     assert run(["evaluate", str(compared), *asked]) == 0
     said = capsys.readouterr().out
@@ -135,7 +143,8 @@ def test_evaluate_measures_what_it_says(compared, text, capsys):
         losses = loss_by_position(model, at)
         scored = windows(split.held_out, 256, 1024)
         plain = perplexity_by_length(model, scored, LENGTHS)
-        learned = windows(split.train, 32, 256)
+        learned = windows(split.train, 32, 256)  # not what the model is scored on
+        assert torch.equal(chosen_on.pop(0), learned)
         beta_fast = choose_beta_fast(model, learned, 32).beta_fast
         yarn = perplexity_by_length(
             model, scored, LENGTHS, extension=yarn_by_length(model, beta_fast=beta_fast)
