@@ -12,7 +12,7 @@ from torch.nn.functional import gelu
 from rove_lab.arguments import check_flag, check_index, check_number, check_size
 from rove_lab.masking import Positions
 from rove_lab.rotary import RotaryEmbedding
-from rove_lab.self_attention import KVCache, RotarySelfAttention
+from rove_lab.self_attention import KVCache, RotarySelfAttention, SharedRotations
 
 __all__ = ["GPT", "GPTConfig"]
 
@@ -149,10 +149,11 @@ class MLP(nn.Module):
 class Block(nn.Module):
     r"""Attention and an MLP, each adding to the residual stream what it makes of its norm."""
 
-    def __init__(self, config: GPTConfig) -> None:
+    def __init__(
+        self, config: GPTConfig, rotary: RotaryEmbedding, value_rotary: RotaryEmbedding | None
+    ) -> None:
         super().__init__()
         c = config
-        rotary, value_rotary = c.rotaries()
         self.ln1, self.ln2 = norm(c), norm(c)
         self.attn = RotarySelfAttention(
             c.d_model, c.n_heads, c.n_kv_heads, c.d_head, rotary, c.rotate_values, value_rotary
@@ -162,11 +163,9 @@ class Block(nn.Module):
             for weight in (self.attn.W_O, self.mlp.W_out.weight):
                 weight /= (2 * c.n_layers) ** 0.5
 
-    def forward(
-        self, x: Tensor, positions: Positions, attn_mask: Tensor | None, cache: KVCache | None
-    ) -> Tensor:
-        """``[batch, pos, d_model]`` to the same."""
-        x = x + self.attn(self.ln1(x), positions=positions, attn_mask=attn_mask, cache=cache)
+    def forward(self, x: Tensor, **how: Any) -> Tensor:
+        """``[batch, pos, d_model]`` to the same; ``how`` is the attention's."""
+        x = x + self.attn(self.ln1(x), **how)
         out: Tensor = x + self.mlp(self.ln2(x))
         return out
 
@@ -203,7 +202,8 @@ class GPT(nn.Module):
             raise TypeError(f"expected a GPTConfig, got {type(config).__name__}.")
         self.config = config
         self.embed = nn.Embedding(config.d_vocab, config.d_model)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        turns = config.rotaries()  # of every layer, so that a pass makes one table
+        self.blocks = nn.ModuleList(Block(config, *turns) for _ in range(config.n_layers))
         self.ln_final = norm(config)
         self.unembed = nn.Linear(config.d_model, config.d_vocab, bias=False)
         for weight in (self.embed.weight, self.unembed.weight):
@@ -239,9 +239,10 @@ class GPT(nn.Module):
             IndexError: If a token is ``d_vocab`` or more, or negative.
         """
         self._check(tokens, cache)
+        rotations = SharedRotations(tokens.shape[1], positions, cache[0] if cache else None)
         x = self.embed(tokens.long())
         for block, held in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
-            x = block(x, positions, attn_mask, held)
+            x = block(x, attn_mask=attn_mask, cache=held, rotations=rotations)
         logits: Tensor = self.unembed(self.ln_final(x))
         return logits
 

@@ -43,6 +43,7 @@ class Rotation:
         self.interleaved, self.trailing = interleaved, trailing
         self.cos = angles.cos().float().to(device)
         self.sin = angles.sin().float().to(device)
+        self._channels = self._by_channel(self.cos, self.sin)
 
     def apply(self, x: Tensor) -> Tensor:
         r"""From each token's own frame to the common one, :math:`R_t x_t`.
@@ -107,19 +108,34 @@ class Rotation:
 
     def _turn(self, x: Tensor, sign: int) -> Tensor:
         cos, sin = self._tables(x)
-        sin, rotary_dim = sign * sin, 2 * cos.shape[-1]
+        rotary_dim = cos.shape[-1]
         rest = self.d_head - rotary_dim
-        split = [rest, rotary_dim] if self.trailing else [rotary_dim, rest]
-        before, after = x.split(split, -1)
-        turning = after if self.trailing else before
-        # a plane's two channels lie side by side, or half the rotated channels apart
-        pair, axis = ((-1, 2), -1) if self.interleaved else ((2, -1), -2)
-        a, b = turning.to(cos.dtype).unflatten(-1, pair).unbind(axis)
-        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), axis)
-        turned = turned.flatten(-2).to(x.dtype)
+        before, after = x, x
+        if rest:
+            split = [rest, rotary_dim] if self.trailing else [rotary_dim, rest]
+            before, after = x.split(split, -1)
+        turning = (after if self.trailing else before).to(cos.dtype)
+        # (a, b) to (a cos - b sin, b cos + a sin), on whole heads: half of one is slow to walk
+        pair, axis = self._planes
+        a, b = turning.unflatten(-1, pair).unbind(axis)
+        partner = torch.stack((b, a), axis).flatten(-2)
+        turned = (turning * cos + partner * (sign * sin)).to(x.dtype)
         if rest == 0:
             return turned
         return torch.cat((before, turned) if self.trailing else (turned, after), -1)
+
+    @property
+    def _planes(self) -> tuple[tuple[int, int], int]:
+        # a plane's two channels lie side by side, or half the rotated channels apart
+        return ((-1, 2), -1) if self.interleaved else ((2, -1), -2)
+
+    def _by_channel(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """The tables of the planes as factors of each channel and of its partner."""
+        _, axis = self._planes
+        return (
+            torch.stack((cos, cos), axis).flatten(-2),
+            torch.stack((-sin, sin), axis).flatten(-2),
+        )
 
     def _tables(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_floating("x", x)
@@ -140,8 +156,9 @@ class Rotation:
                 "rotary(positions, device=x.device)."
             )
         if x.dtype == torch.float64:
-            return self.angles.cos().to(x.device), self.angles.sin().to(x.device)
-        return self.cos, self.sin
+            cos, sin = self.angles.cos().to(x.device), self.angles.sin().to(x.device)
+            return self._by_channel(cos, sin)
+        return self._channels
 
 
 def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from rove_lab.arguments import check_flag, check_size
 from rove_lab.masking import Positions, attend, autocasting, positions_of
-from rove_lab.rotary import RotaryEmbedding
+from rove_lab.rotary import RotaryEmbedding, Rotation
 
-__all__ = ["KVCache", "RotarySelfAttention"]
+__all__ = ["KVCache", "RotarySelfAttention", "SharedRotations"]
 
 
 class KVCache:
@@ -77,6 +77,45 @@ class KVCache:
         rows = torch.broadcast_shapes(old.shape[:-1], new.shape[:-1])  # one row for all, or each
         positions = torch.cat((old.expand(*rows, -1), new.expand(*rows, -1)), -1)
         return torch.cat((self.k, k), -2), torch.cat((self.v, v), -2), positions
+
+
+class SharedRotations:
+    r"""The rotations :math:`R_t` of one pass, made once for all layers that turn alike.
+
+    A table is made on the CPU and copied to the device, which then waits: once a pass is enough.
+
+    Args:
+        n: Tokens of the pass.
+        positions: ``[pos]`` or ``[batch, pos]`` in tokens; those after the cache's by default.
+        cache: Of one layer, or ``None``.
+
+    Attributes:
+        positions: The positions, those that were missing filled in.
+
+    Raises:
+        TypeError: If positions are boolean, complex or half precision.
+        ValueError: If there are not ``n`` positions.
+
+    Example:
+        >>> rotary, rotations = RotaryEmbedding(8), SharedRotations(5)
+        >>> rotations.of(rotary, "cpu") is rotations.of(rotary, "cpu")
+        True
+    """
+
+    def __init__(self, n: int, positions: Positions = None, cache: KVCache | None = None) -> None:
+        if positions is None and cache is not None:
+            positions = cache.next_positions(n)
+        self.positions, _ = positions_of(n, n, positions, None)
+        self._made: list[tuple[RotaryEmbedding, torch.device, Rotation]] = []
+
+    def of(self, rotary: RotaryEmbedding, device: torch.device | str) -> Rotation:
+        """The rotations of that very ``rotary``, with their tables on ``device``."""
+        device = torch.device(device)
+        for family, place, rotation in self._made:
+            if family is rotary and place == device:
+                return rotation
+        self._made.append((rotary, device, rotary(self.positions, device=device)))
+        return self._made[-1][-1]
 
 
 class RotarySelfAttention(nn.Module):
@@ -165,6 +204,7 @@ class RotarySelfAttention(nn.Module):
         positions: Positions = None,
         attn_mask: Tensor | None = None,
         cache: KVCache | None = None,
+        rotations: SharedRotations | None = None,
     ) -> Tensor:
         r"""The attention's contribution to the residual stream.
 
@@ -173,14 +213,15 @@ class RotarySelfAttention(nn.Module):
             positions: ``[pos]`` or ``[batch, pos]`` in tokens; those after the cache's by default.
             attn_mask: Over all keys, the cache's included, as in SDPA.
             cache: Extended in place with the new rotated keys and values.
+            rotations: Where layers share them, instead of ``positions``; made here by default.
 
         Returns:
             ``[batch, pos, d_model]``.
 
         Raises:
             TypeError: If dtypes do not fit, or ``cache`` is not a :class:`KVCache`.
-            ValueError: If shapes, devices or the number of positions do not fit; the cache is then
-                as it was.
+            ValueError: If shapes, devices or the number of positions do not fit, or there are both
+                positions and rotations; the cache is then as it was.
 
         Example:
             >>> layer, x, cache = RotarySelfAttention(16, 2), torch.randn(1, 5, 16), KVCache()
@@ -189,15 +230,17 @@ class RotarySelfAttention(nn.Module):
             True
         """
         self._check(x, cache)
-        if positions is None and cache is not None:
-            positions = cache.next_positions(x.shape[1])
-        positions, _ = positions_of(x.shape[1], x.shape[1], positions, None)
-        turn = self.rotary(positions, device=x.device)
+        if rotations is None:
+            rotations = SharedRotations(x.shape[1], positions, cache)
+        elif positions is not None:
+            raise ValueError("expected positions or rotations, got both: rotations have their own.")
+        positions = rotations.positions
+        turn = rotations.of(self.rotary, x.device)
         q = turn.apply(self._heads(x, self.W_Q, self.b_Q))
         k = turn.apply(self._heads(x, self.W_K, self.b_K))
         v = self._heads(x, self.W_V, None)
         if self.rotate_values:
-            value_turn = self.value_rotary(positions, device=x.device)
+            value_turn = rotations.of(self.value_rotary, x.device)
             v = value_turn.apply(v)
         if cache is not None:
             k, v, positions = cache.joined(k, v, positions)

@@ -1,4 +1,4 @@
-"""The scripts under experiments/ as modules."""
+"""The scripts under experiments/ and benchmarks/ as modules."""
 
 import sys
 from dataclasses import fields
@@ -10,9 +10,9 @@ from rove_lab.train_config import TrainConfig
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def script(name, monkeypatch):
+def script(name, monkeypatch, folder="experiments"):
     """A script as a module that this test alone sees."""
-    spec = spec_from_file_location(f"{name}_script", ROOT / "experiments" / f"{name}.py")
+    spec = spec_from_file_location(f"{name}_script", ROOT / folder / f"{name}.py")
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, f"{name}_script", module)
     spec.loader.exec_module(module)

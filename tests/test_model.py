@@ -10,6 +10,7 @@ from torch.nn.functional import gelu
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from rove_lab.model import GPT, GPTConfig
+from rove_lab.rotary import RotaryEmbedding
 from rove_lab.self_attention import KVCache
 
 SMALL = GPTConfig(d_vocab=31, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_head=8, base=100.0)
@@ -342,6 +343,20 @@ def test_what_is_written_to_the_stream_is_smaller_the_more_layers_write():
     for weight in ("attn.W_O", "mlp.W_out.weight"):
         ratio = few.get_parameter(weight).std() / many.get_parameter(weight).std()
         assert ratio.item() == pytest.approx(4, rel=0.2)
+
+
+@pytest.mark.parametrize(("name", "tables"), [("RoPE", 1), ("RoVE", 1), ("two planes", 2)])
+def test_a_pass_makes_a_table_once_for_all_layers(name, tables, monkeypatch):
+    made, make = [], RotaryEmbedding.__call__
+
+    def count(*arguments, **how):
+        made.append(arguments)
+        return make(*arguments, **how)
+
+    model = CONFIGS[name].build()
+    monkeypatch.setattr(RotaryEmbedding, "__call__", count)
+    model(tokens_of())
+    assert len(made) == tables
 
 
 def test_generation_refuses_what_means_nothing():

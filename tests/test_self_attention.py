@@ -15,6 +15,7 @@ from rove_lab import (
     rope_attention,
     rove_attention,
 )
+from rove_lab.self_attention import SharedRotations
 
 
 @pytest.fixture(autouse=True)
@@ -264,3 +265,19 @@ def test_the_layers_temperature_is_the_functions():
     z = module(X).unflatten(-1, (4, 8)).transpose(1, 2)
     assert torch.allclose(z, rope_attention(q, k, v, YARN), atol=1e-10)
     assert YARN.attention_factor > 1.1
+
+
+def test_layers_may_share_their_rotations():
+    rotary = RotaryEmbedding(8)
+    layers = [layer(rotary=rotary) for _ in range(2)]
+    positions = torch.arange(6) * 3
+    rotations = SharedRotations(6, positions)
+    for one in layers:
+        assert torch.equal(one(X, rotations=rotations), one(X, positions=positions))
+    assert rotations.of(rotary, "cpu") is rotations.of(rotary, torch.device("cpu"))
+    assert rotations.of(RotaryEmbedding(8), "cpu") is not rotations.of(rotary, "cpu")
+    assert rotations.of(rotary, "meta").cos.is_meta
+    with pytest.raises(ValueError, match="positions or rotations, got both"):
+        layers[0](X, positions=positions, rotations=rotations)
+    with pytest.raises(ValueError, match="pos=2"):
+        layers[0](X, rotations=SharedRotations(2))
