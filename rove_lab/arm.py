@@ -179,12 +179,12 @@ class Arm:
 
 
 def share(batch: Tensor, index: int, count: int) -> Tensor:
-    """The part of a batch that process ``index`` of ``count`` works on: all see the same data once.
+    """Part ``index`` of a batch that is shared out among ``count``: each sequence is in one part.
 
     Args:
         batch: ``[batch, ...]``.
-        index: Of the process.
-        count: Processes.
+        index: Of the part.
+        count: Parts: processes times micro-batches.
 
     Returns:
         ``[batch / count, ...]``.
@@ -198,8 +198,8 @@ def share(batch: Tensor, index: int, count: int) -> Tensor:
     """
     if len(batch) % count:
         raise ValueError(
-            f"expected batch_size divisible by the {count} processes, got {len(batch)}: choose a "
-            "multiple."
+            f"expected batch_size divisible by {count}, which is processes times accumulate, got "
+            f"{len(batch)}: choose a multiple."
         )
     return batch[index::count]
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rove_lab.arm import Arm, ModelConfig, Run
+from rove_lab.arm import Arm, ModelConfig, Run, share
 from rove_lab.interruption import held_back
 from rove_lab.progress import ProgressLine, Step
 from rove_lab.run_folder import RunFolder, read_state
@@ -120,6 +120,8 @@ def train_matched(
     how, accelerator = train_config, Accelerator(cpu=not torch.accelerator.is_available())
     arms = {name: Arm(config, how, accelerator) for name, config in model_configs.items()}
     _check_matched({name: arm.run.model for name, arm in arms.items()})
+    # Refused now, before there is a folder, if the batch cannot be shared out.
+    share(torch.empty(how.batch_size), 0, how.accumulate * accelerator.num_processes)
     kept = None
     if folder is not None:
         kept = _Kept(folder, _asked(model_configs, how, task, arms), arms, accelerator)

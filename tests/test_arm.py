@@ -78,5 +78,6 @@ def test_a_batch_is_shared_out_once():
     batch = torch.arange(6)
     parts = [share(batch, index, 3) for index in range(3)]
     assert torch.equal(torch.cat(parts).sort().values, batch)
-    with pytest.raises(ValueError, match="batch_size divisible by the 4 processes, got 6"):
+    words = r"batch_size divisible by 4, which is processes times accumulate, got 6"
+    with pytest.raises(ValueError, match=words):
         share(batch, 0, 4)
