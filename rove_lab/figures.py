@@ -1,9 +1,10 @@
 r"""The book's figures: tensors in, one plotly figure out. Nothing is computed here.
 
-Four kinds, each still or moved by a :class:`Slider`: :func:`lines`, :func:`bars`, :func:`heatmaps`
-and :func:`arrows`. RoPE and RoVE keep their colours from figure to figure, axes and colours stay
-where they are while a slider moves, and each figure carries its description in words (``alt``) for
-those who cannot see it. The figures are plain plotly, 5.24 or newer.
+Six kinds, each still or moved by a :class:`Slider`: :func:`lines`, :func:`bars`, :func:`heatmaps`
+and :func:`arrows`; for several seeds :func:`bands` and :func:`pair_differences`. RoPE and RoVE keep
+their colours from figure to figure, axes and colours stay where they are while a slider moves, and
+each figure carries its description in words (``alt``) for those who cannot see it. The figures are
+plain plotly, 5.24 or newer.
 """
 
 from __future__ import annotations
@@ -15,9 +16,20 @@ import torch
 
 from rove_lab.arrows import arrows
 from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, panel_axes, square_row, styles, titles
+from rove_lab.seed_figures import bands, pair_differences
 from rove_lab.sliders import Slider, Trace, Values, compose, go, numbers, over_stops, rounded
 
-__all__ = ["ROPE_COLOUR", "ROVE_COLOUR", "Slider", "arrows", "bars", "heatmaps", "lines"]
+__all__ = [
+    "ROPE_COLOUR",
+    "ROVE_COLOUR",
+    "Slider",
+    "arrows",
+    "bands",
+    "bars",
+    "heatmaps",
+    "lines",
+    "pair_differences",
+]
 
 # Purple below zero, green above: neither is RoPE's colour nor RoVE's.
 _SIGNED_SCALE = ("#6b2c86", "#a98bbd", "#f4f4f4", "#7fb98a", "#1b6b3a")

@@ -40,6 +40,12 @@ def styles(names: Iterable[str]) -> list[tuple[str, str]]:
     return chosen
 
 
+def translucent(colour: str, opacity: float) -> str:
+    """``#rrggbb`` as a colour that a light page and a dark one both show through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity:g})"
+
+
 def axis(
     axis: str | dict[str, Any], seen: Sequence[Tensor] = (), *, still: bool = False
 ) -> dict[str, Any]:
@@ -52,8 +58,10 @@ def axis(
         values = values[values > 0].log10()
     low, high = (values.min().item(), values.max().item()) if len(values) else (0.0, 0.0)
     if logarithmic:
-        # 1, 2 and 5 of each decade while there are few; then powers of ten, ten labels at most
-        axis.setdefault("dtick", "D2" if high - low <= 2 else math.ceil((high - low) / 10))
+        # 1, 2 and 5 of each decade while there are few; then powers of ten, ten labels at most. Of
+        # less than a decade that would leave one label or none: plotly's own steps are even there.
+        if not 0 < high - low < 0.8:
+            axis.setdefault("dtick", "D2" if high - low <= 2 else math.ceil((high - low) / 10))
         axis.setdefault("exponentformat", "power")
     if still and len(values) and "range" not in axis:
         room = 0.05 * (high - low or 1.0)

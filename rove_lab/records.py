@@ -114,6 +114,25 @@ class Record:
         columns = self._columns(names, score)
         return {name: [fmean(cell) for cell in rows.values()] for name, rows in columns.items()}
 
+    def curves(self, *names: str, score: str) -> dict[str, list[list[float]]]:
+        """The same cells by seed: column to ``[seeds, rows]``, as ``figures.bands`` takes them.
+
+        Args:
+            names: Where in ``values`` they lie; below are columns, rows and scores.
+            score: Which of the scores.
+
+        Returns:
+            Column to one list a seed, of one number a row.
+
+        Raises:
+            ValueError: If the record has no such values; says what it has.
+        """
+        columns = self._columns(names, score)
+        return {
+            name: [list(seed) for seed in zip(*rows.values(), strict=True)]
+            for name, rows in columns.items()
+        }
+
     def _columns(self, names: Sequence[str], score: str) -> dict[str, dict[str, list[float]]]:
         columns: Any = self.values
         for name in names:

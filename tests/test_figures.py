@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from rove_lab.figures import Slider, arrows, bars, heatmaps, lines
+from rove_lab.figures import Slider, arrows, bands, bars, heatmaps, lines, pair_differences
 
 AXES = {"x_axis": "offset δ (tokens)", "y_axis": "cosine"}
 WORDS = {"alt": "What it shows, in words."}
@@ -26,10 +26,23 @@ def draw_each():
         "arrows": arrows(
             {"plane 0": {"RoPE": [[1.0, 0.0]], "RoVE": moving[:, None, :2]}}, slider=STOPS, **WORDS
         ),
+        "bands": bands(
+            range(2),
+            {"RoPE": moving[:, :2], "RoVE": moving.reshape(3, 2, 2)},
+            slider=STOPS,
+            **AXES,
+            **WORDS,
+        ),
+        "pair_differences": pair_differences(
+            {"loss": moving[0], "error": moving}, x_axis="nats", slider=STOPS, **WORDS
+        ),
     }
 
 
-@pytest.mark.parametrize("kind", ["lines", "bars", "heatmaps", "arrows"])
+KINDS = list(draw_each())
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_figure_carries_its_words_and_its_slider(kind):
     figure = draw_each()[kind]
     assert figure.layout.meta["alt"] == WORDS["alt"]

@@ -11,7 +11,7 @@ import nbformat
 import plotly.graph_objects as go
 import pytest
 from nbclient import NotebookClient
-from test_figures import draw_each
+from test_figures import KINDS, draw_each
 
 from rove_lab import live_figure
 from rove_lab.figures import lines
@@ -27,7 +27,7 @@ def figure():
     return draw_each()["lines"]
 
 
-@pytest.mark.parametrize("kind", ["lines", "bars", "heatmaps", "arrows"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_shows_what_its_frame_holds_in_the_same_layout_without_a_slider(kind):
     figure = draw_each()[kind]
     before = figure.to_json()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, styles
+from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, styles, translucent
 
 
 def test_rope_and_rove_keep_their_colours_and_a_second_curve_of_one_is_dashed():
@@ -29,11 +29,16 @@ def test_colours_stand_out_from_the_page(page):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "dtick"), [(1, 64, "D2"), (1, 1e6, 1), (1e-13, 1.0, 2), (5, 5, "D2")]
+    ("low", "high", "dtick"),
+    [(1, 64, "D2"), (1, 1e6, 1), (1e-13, 1.0, 2), (5, 5, "D2"), (1.4, 3, None)],
 )
 def test_a_logarithmic_axis_labels_no_more_than_can_be_read(low, high, dtick):
     seen = [torch.tensor([low, 0.0, float("nan")]), torch.tensor([high])]
     drawn = axis({"title": "error", "type": "log"}, seen)
-    assert (drawn["dtick"], drawn["exponentformat"]) == (dtick, "power")
+    assert (drawn.get("dtick"), drawn["exponentformat"]) == (dtick, "power")
     assert "range" not in drawn
     assert axis({"type": "log", "dtick": 3}, seen)["dtick"] == 3
+
+
+def test_a_translucent_colour_is_the_same_colour():
+    assert translucent("#1f7fc1", 0.25) == "rgba(31, 127, 193, 0.25)"

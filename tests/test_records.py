@@ -70,6 +70,11 @@ def test_a_table_shows_the_mean_and_the_spread_of_every_cell():
     assert len({len(line) for line in lines}) == 1
     means = replace(RECORD, values=values).means("task", score="both")
     assert means == {"RoPE": [pytest.approx(0.3), 0], "RoVE": [pytest.approx(0.9), 1]}
+    curves = replace(RECORD, values=values).curves("task", score="both")
+    for arm, rows in values["task"].items():
+        for seed, curve in enumerate(curves[arm]):
+            assert curve == [cell["both"][seed] for cell in rows.values()]
+    assert {arm: len(seeds) for arm, seeds in curves.items()} == {"RoPE": 3, "RoVE": 3}
     with pytest.raises(ValueError, match="expected a name among task, got 'other'"):
         replace(RECORD, values=values).table("other", score="both")
     with pytest.raises(ValueError, match="expected a name among both, got 'token'"):
