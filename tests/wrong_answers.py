@@ -729,7 +729,7 @@ def steps_to(steps, losses, level):
         (
             """
 def steps_to(steps, losses, level):
-    return steps[(losses > level).sum() - 1]
+    return steps[(losses <= level).nonzero()[0, 0] - 1]
 """,
             "last report above it",
         ),

@@ -24,8 +24,8 @@ def check_steps_to(steps_to: object) -> None:
     """
     with verdict("a curve turned on its side: not how low, but how soon."):
         for losses, level in (
+            ([4.0, 2.4, 2.6, 2.2, 2.5, 2.1], 2.48),  # a training curve goes up, too
             ([5.0, 3.0, 2.0, 1.8, 1.75], 2.25),
-            ([4.0, 2.4, 2.6, 2.2, 2.5, 2.1], 2.5),  # a training curve goes up, too
         ):
             curve = torch.tensor(losses, dtype=torch.float64)
             steps = 25.0 + 50.0 * torch.arange(len(losses), dtype=torch.float64)
