@@ -10,7 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["check_flag", "check_floating", "check_index", "check_number", "check_size"]
+__all__ = [
+    "check_flag",
+    "check_floating",
+    "check_index",
+    "check_integers",
+    "check_number",
+    "check_size",
+]
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def check_size(name: str, value: Any) -> int:
@@ -138,4 +147,29 @@ def check_floating(name: str, value: Any) -> Tensor:
             f"expected {name} to be a floating-point tensor, got {got}: convert with "
             "torch.as_tensor(...).float()."
         )
+    return value
+
+
+def check_integers(name: str, value: Any, fix: str = "pass token ids.") -> Tensor:
+    """A tensor of integers, as token ids are; booleans are none.
+
+    Args:
+        name: What the caller calls it.
+        value: What was given.
+        fix: What to do instead, as the error says it.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: If it is something else.
+
+    Example:
+        >>> import torch
+        >>> check_integers("tokens", torch.tensor([1, 2]))
+        tensor([1, 2])
+    """
+    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"expected {name} to be a tensor of integers, got {got}: {fix}")
     return value

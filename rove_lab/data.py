@@ -2,30 +2,29 @@ r"""Text as bytes, cut into windows: Python's own standard library is a corpus i
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from rove_lab.arguments import check_size
+from rove_lab.next_token import NextToken
 
-__all__ = ["ByteText", "Split", "standard_library"]
+__all__ = ["ByteText", "Split", "is_held_out", "standard_library", "text_files"]
 
-_HELD_OUT_TENTHS = 1  # of the documents
+_BLOCK = 4096  # bytes: what counts as a document in a file that is the whole corpus
 # Not prose of programmers: tests are lists of cases, and some systems leave them out.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
 
-class ByteText:
-    r"""A task: predict each byte of a text from those before it.
-
-    The loss is the mean cross entropy :math:`-\log p(x_{t+1} \mid x_{\le t})` in nats per byte. A
-    reader blind to what came before pays the entropy of single bytes.
+class ByteText(NextToken):
+    """A text as bytes: predict each byte from those before it, in nats per byte.
 
     Args:
         documents: Texts as bytes; they are read one after the other, a zero byte between two.
@@ -42,22 +41,27 @@ class ByteText:
         (torch.Size([2, 8]), True)
     """
 
+    d_in = 256
+    unit = "byte"
+
     def __init__(self, documents: Sequence[bytes], n_ctx: int) -> None:
         for document in documents:
             if not isinstance(document, bytes):
                 raise TypeError(
                     f"expected documents as bytes, got {type(document).__name__}: .encode() it."
                 )
-        self.n_ctx = check_size("n_ctx", n_ctx)
         self.n_documents = len(documents)
-        joined = b"\0".join(documents)
-        if len(joined) <= n_ctx:
+        joined = bytearray(b"\0".join(documents))
+        self.n_ctx = self._check_length(n_ctx, len(joined))
+        self.bytes = torch.frombuffer(joined, dtype=torch.uint8)
+
+    def _check_length(self, n_ctx: int, n_bytes: int) -> int:
+        if n_bytes <= check_size("n_ctx", n_ctx):
             raise ValueError(
-                f"expected more than n_ctx={n_ctx} bytes of text, got {len(joined)} in "
-                f"{len(documents)} documents: give more text or a smaller n_ctx."
+                f"expected more than n_ctx={n_ctx} bytes of text, got {n_bytes} in "
+                f"{self.n_documents} documents: give more text or a smaller n_ctx."
             )
-        self.bytes = torch.frombuffer(bytearray(joined), dtype=torch.uint8)
-        self.d_in = self.d_out = 256
+        return n_ctx
 
     def __repr__(self) -> str:
         """Its size; the text itself would be megabytes."""
@@ -66,19 +70,15 @@ class ByteText:
         )
 
     @property
-    def _shares(self) -> Tensor:
-        return self.bytes.bincount(minlength=256).double() / len(self.bytes)
+    def counts(self) -> Tensor:
+        """How often each byte occurs, ``[256]``."""
+        return self.bytes.bincount(minlength=256)
 
-    @property
-    def blind(self) -> float:
-        """Share of the most frequent byte: what always saying it would get right."""
-        return self._shares.max().item()
-
-    @property
-    def blind_loss(self) -> float:
-        """Entropy of single bytes in nats."""
-        entropy: float = torch.special.entr(self._shares).sum().item()
-        return entropy
+    def at_length(self, n_ctx: int) -> Self:
+        """The same text, not copied, in windows of ``n_ctx`` bytes."""
+        other = copy.copy(self)
+        other.n_ctx = self._check_length(n_ctx, len(self.bytes))
+        return other
 
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Windows that start anywhere, without end, the same for the same seed.
@@ -99,33 +99,11 @@ class ByteText:
             windows = self.bytes[starts + within].long()
             yield windows[:, :-1], windows[:, 1:]
 
-    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy in nats per byte.
 
-        Args:
-            output: Logits ``[batch, pos, 256]``.
-            targets: Bytes ``[batch, pos]``.
-
-        Returns:
-            A scalar.
-        """
-        return cross_entropy(output.flatten(0, 1).float(), targets.flatten())
-
-    def scores(self, output: Tensor, targets: Tensor) -> dict[str, float]:
-        """The share of bytes guessed right, and the loss.
-
-        Args:
-            output: Logits ``[batch, pos, 256]``.
-            targets: Bytes ``[batch, pos]``.
-
-        Returns:
-            ``{"accuracy": share, "nats per byte": loss}``.
-        """
-        right = (output.argmax(-1) == targets).double().mean().item()
-        return {"accuracy": right, "nats per byte": self.loss(output, targets).item()}
+TextT = TypeVar("TextT", bound=NextToken)
 
 
-class Split(NamedTuple):
+class Split(NamedTuple, Generic[TextT]):
     """A corpus in two parts that share no document.
 
     Args:
@@ -137,11 +115,35 @@ class Split(NamedTuple):
         ByteText(1 documents, 5 bytes, n_ctx=2)
     """
 
-    train: ByteText
-    held_out: ByteText
+    train: TextT
+    held_out: TextT
 
 
-def standard_library(n_ctx: int, folder: Path | str | None = None) -> Split:
+def is_held_out(name: str, one_in: int = 10) -> bool:
+    """Whether a document is kept for scoring: its name alone decides, so it is the same everywhere.
+
+    The first byte of the SHA-256 hash of the name is below 256 / ``one_in``.
+
+    Args:
+        name: The document's name, or whatever else identifies it.
+        one_in: About one document in this many is held out, 256 at most.
+
+    Returns:
+        True for a document to score on, False for one to learn from.
+
+    Raises:
+        ValueError: If ``one_in`` is not between 2 and 256.
+
+    Example:
+        >>> sum(is_held_out(f"document {number}") for number in range(1000))
+        116
+    """
+    if not 2 <= check_size("one_in", one_in) <= 256:
+        raise ValueError(f"expected one_in from 2 to 256, got {one_in}: 10 holds out a tenth.")
+    return hashlib.sha256(name.encode(errors="surrogateescape")).digest()[0] * one_in < 256
+
+
+def standard_library(n_ctx: int, folder: Path | str | None = None) -> Split[ByteText]:
     """The sources of Python's standard library, about 10 MB, in every Python and offline.
 
     Each document is a file; a tenth, chosen by the hash of its name, is held out, so that the
@@ -156,7 +158,7 @@ def standard_library(n_ctx: int, folder: Path | str | None = None) -> Split:
 
     Raises:
         FileNotFoundError: If there is no such folder, or no ``.py`` file in it.
-        ValueError: If a part is shorter than a window.
+        ValueError: If a part is shorter than a window and the byte after it.
 
     Example:
         >>> standard_library(n_ctx=128).train.n_ctx
@@ -170,9 +172,77 @@ def standard_library(n_ctx: int, folder: Path | str | None = None) -> Split:
         raise FileNotFoundError(
             f"expected .py files in {root}, got none: pass a folder that holds some."
         )
+    return _split(((file.relative_to(root).as_posix(), file.read_bytes()) for file in files), n_ctx)
+
+
+def text_files(path: Path | str, n_ctx: int) -> Split[ByteText]:
+    """Any text: a folder of text files, or one text file, as bytes in whatever encoding they are.
+
+    In a folder each file is a document, subfolders included; a tenth, chosen by the hash of its
+    name within the folder, is held out. Names that begin with a dot are left out, and so are empty
+    files. A single file is one document, of which no part can be held out by name: it is cut into
+    blocks of 4096 bytes, and a block is held out by the hash of its number, so that text added at
+    the end moves nothing. A held-out block then goes on where training text ended: it is unseen,
+    but of the same document. The first block held out is the tenth (40 kB).
+
+    Args:
+        path: The folder, or the file.
+        n_ctx: Bytes of a window.
+
+    Returns:
+        The two parts.
+
+    Raises:
+        FileNotFoundError: If there is no such path, or no file in the folder.
+        OSError: If a file cannot be read.
+        ValueError: If a file is not text, or a part is shorter than a window.
+
+    Example:
+        >>> text_files(torch.__file__, n_ctx=16).held_out.n_ctx
+        16
+    """
+    root = Path(path)
+    if root.is_file():
+        return _split(_blocks(_read_text(root)), n_ctx)
+    if not root.is_dir():
+        raise FileNotFoundError(
+            f"expected a text file or a folder of text files at {root}, got nothing there: check "
+            "the path."
+        )
+    files = {file.relative_to(root).as_posix(): file for file in root.rglob("*") if file.is_file()}
+    names = sorted(name for name in files if "/." not in f"/{name}")
+    if not names:
+        raise FileNotFoundError(f"expected text files in {root}, got none: pass another folder.")
+    texts = ((name, _read_text(files[name])) for name in names)
+    return _split(((name, text) for name, text in texts if text), n_ctx)
+
+
+def _read_text(file: Path) -> bytes:
+    content = file.read_bytes()
+    if b"\0" in content:  # no encoding of text but UTF-16 and UTF-32 has one; it ends a document
+        raise ValueError(
+            f"expected text in {file}, got a zero byte, as binary files and UTF-16 have: take the "
+            "file out of the folder, or convert it to UTF-8."
+        )
+    return content
+
+
+def _blocks(text: bytes) -> Iterator[tuple[str, bytes]]:
+    """Blocks under names by which they are held out or not; neighbours of one part stay joined."""
+    numbers = range(-(-len(text) // _BLOCK))
+    for _, run in groupby(numbers, key=lambda number: is_held_out(str(number))):
+        first, *_, last = [*run] * 2
+        yield str(first), text[first * _BLOCK : (last + 1) * _BLOCK]
+
+
+def _split(documents: Iterable[tuple[str, bytes]], n_ctx: int) -> Split[ByteText]:
     parts: tuple[list[bytes], list[bytes]] = ([], [])
-    for file in files:
-        name = file.relative_to(root).as_posix()
-        tenth = hashlib.sha256(name.encode()).digest()[0] * 10 // 256
-        parts[tenth < _HELD_OUT_TENTHS].append(file.read_bytes())
+    for name, content in documents:
+        parts[is_held_out(name)].append(content)
+    sizes = [len(b"\0".join(part)) for part in parts]
+    if min(sizes) <= check_size("n_ctx", n_ctx):
+        raise ValueError(
+            f"expected more than n_ctx={n_ctx} bytes in each part, got {sizes[0]} to train on and "
+            f"{sizes[1]} held out: give more text or a smaller n_ctx."
+        )
     return Split(*(ByteText(part, n_ctx) for part in parts))

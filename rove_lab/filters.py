@@ -98,6 +98,10 @@ class Filter:
         """The same: the loss is the score."""
         return self.blind
 
+    def at_length(self, n_ctx: int) -> Filter:
+        """The same taps on sequences of ``n_ctx`` tokens."""
+        return Filter(self.taps, n_ctx)
+
     def blind_error(self, n_heads: int) -> float:
         r"""The floor under RoPE heads whose queries and keys see positions only.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rove_lab.arguments import check_floating
+from rove_lab.arguments import check_floating, check_integers
 
 __all__ = ["induction_score", "previous_token_score"]
 
@@ -67,9 +67,7 @@ def induction_score(pattern: Tensor, tokens: Tensor) -> Tensor:
     """
     _check(pattern)
     q_len, k_len = pattern.shape[-2:]
-    if not isinstance(tokens, Tensor) or tokens.dtype not in _TOKENS:
-        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise TypeError(f"expected tokens to be a tensor of integers, got {got}: pass token ids.")
+    check_integers("tokens", tokens)
     if (
         tokens.dim() == 0
         or tokens.shape[-1] != k_len
@@ -94,9 +92,6 @@ def induction_score(pattern: Tensor, tokens: Tensor) -> Tensor:
     seen = pattern.to(torch.promote_types(pattern.dtype, torch.float32)).gather(-1, target)[..., 0]
     counted = repeated[..., None, :]
     return (seen * counted).sum(-1) / counted.sum(-1)
-
-
-_TOKENS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def _check(pattern: Tensor) -> Tensor:

@@ -110,6 +110,11 @@ def rotating_layers(hf_config: Any) -> list[int]:
     return [i for i in range(n_layers) if _layer_arguments(config, i) is not None]
 
 
+def text_config(model: Any) -> Any:
+    """The config of the decoder, which a vision or audio model holds in ``text_config``."""
+    return getattr(model.config, "text_config", None) or model.config
+
+
 def _checked(hf_config: Any) -> tuple[Any, int]:
     """The decoder's config, of a known family, and its number of layers."""
     config = _text_config(hf_config)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rove_lab.arguments import check_index
+from rove_lab.arguments import check_index, check_integers
 
 try:
     from transformer_lens.model_bridge import TransformerBridge
@@ -18,8 +17,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["TransformerBridge", "check_bridge", "check_layer", "check_tokens", "layer_indices"]
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def check_bridge(bridge: Any) -> Any:
@@ -122,26 +119,21 @@ def check_tokens(bridge: Any, tokens: Any, name: str = "tokens") -> Tensor:
         Traceback (most recent call last):
         TypeError: expected tokens to be a tensor of integers, got str: ...
     """
-    if not isinstance(tokens, Tensor) or tokens.dtype not in _INTEGERS:
-        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise TypeError(
-            f"expected {name} to be a tensor of integers, got {got}: ids of a text are "
-            "bridge.to_tokens(text)."
-        )
-    if tokens.dim() not in (1, 2) or 0 in tokens.shape:
+    ids = check_integers(name, tokens, "ids of a text are bridge.to_tokens(text).")
+    if ids.dim() not in (1, 2) or 0 in ids.shape:
         raise ValueError(
-            f"expected {name} [batch, pos] or [pos], one or more of each, got {list(tokens.shape)}."
+            f"expected {name} [batch, pos] or [pos], one or more of each, got {list(ids.shape)}."
         )
     device = bridge.W_E.device
-    if tokens.device != device:
+    if ids.device != device:
         raise ValueError(
-            f"expected {name} on {device}, where the bridge is, got them on {tokens.device}: move "
+            f"expected {name} on {device}, where the bridge is, got them on {ids.device}: move "
             f"them with {name}.to({str(device)!r})."
         )
     d_vocab = bridge.W_E.shape[0]
-    if int(tokens.min()) < 0 or int(tokens.max()) >= d_vocab:
+    if int(ids.min()) < 0 or int(ids.max()) >= d_vocab:
         raise ValueError(
-            f"expected {name} from 0 to {d_vocab - 1}, got {int(tokens.min())} to "
-            f"{int(tokens.max())}: are they of another tokenizer?"
+            f"expected {name} from 0 to {d_vocab - 1}, got {int(ids.min())} to "
+            f"{int(ids.max())}: are they of another tokenizer?"
         )
-    return tokens.long().reshape(-1, tokens.shape[-1])
+    return ids.long().reshape(-1, ids.shape[-1])

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from rove_lab.arguments import check_flag, check_index, check_number, check_size
+from rove_lab.arguments import (
+    check_flag,
+    check_index,
+    check_integers,
+    check_number,
+    check_size,
+)
 from rove_lab.masking import Positions
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.self_attention import KVCache, RotarySelfAttention, SharedRotations
@@ -287,10 +293,7 @@ class GPT(nn.Module):
         return tokens
 
     def _check(self, tokens: Tensor, cache: tuple[KVCache, ...] | None) -> None:
-        integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-        if not isinstance(tokens, Tensor) or tokens.dtype not in integers:
-            got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-            raise TypeError(f"expected tokens as a tensor of integers, got {got}.")
+        check_integers("tokens", tokens)
         if tokens.dim() != 2 or 0 in tokens.shape:
             raise ValueError(
                 f"expected tokens [batch, pos], one or more of each, got {list(tokens.shape)}."

@@ -58,11 +58,6 @@ class ProgressLine:
         """Print reports of one step, one for each model, if a line is due."""
         at = reports[0]
         finished = at.step == at.steps
-        now = time.perf_counter()
-        due = finished or self.terminal or now - self.last >= _SECONDS_BETWEEN_LINES
-        if not (self.shown and due):
-            return
-        self.last = now
         losses = ", ".join(f"{report.name} {report.loss:.3f}" for report in reports)
         ending = "done" if finished else f"{at.seconds_left:.0f} s left"
         words = (
@@ -71,6 +66,15 @@ class ProgressLine:
         )
         if self.terminal:
             words = f"{_bar(at.step / at.steps)} {words}"
+        self.write(words, finished)
+
+    def write(self, words: str, finished: bool = False) -> None:
+        """Print any words if a line is due; it always is for the last ones."""
+        now = time.perf_counter()
+        due = finished or self.terminal or now - self.last >= _SECONDS_BETWEEN_LINES
+        if not (self.shown and due):
+            return
+        self.last = now
         end = "" if self.terminal and not finished else "\n"
         print(f"\r{words}" if self.terminal else words, end=end, flush=True)
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from rove_lab.arguments import check_index
-from rove_lab.hf_config import rotating_layers
+from rove_lab.hf_config import rotating_layers, text_config
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.value_hooks import ValueHooks
-from rove_lab.value_projections import AttentionLayer, attention_layers, text_config, value_layout
+from rove_lab.value_projections import AttentionLayer, attention_layers, value_layout
 
 __all__ = ["RoveHandle", "enable_rove"]
 
@@ -70,6 +70,15 @@ class RoveHandle:
         for name, value in self._before.items():
             setattr(self._model.config, name, value)
         self._model, self._hooks = None, {}
+
+    def follow_config(self) -> None:
+        """Turn values as the model's config now says, once its ``rope_parameters`` have changed."""
+        if self._model is None:
+            return
+        for i, hooks in self._hooks.items():
+            rotary = RotaryEmbedding.from_config(text_config(self._model), i)
+            hooks.rotary = rotary if self.planes is None else rotary.planes(self.planes)
+        _forget_compiled_code()
 
     def __enter__(self) -> RoveHandle:
         if self._model is None:

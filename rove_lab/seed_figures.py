@@ -217,7 +217,7 @@ def _outline(across: Tensor, low: Tensor, high: Tensor, logarithmic: bool) -> di
     x: list[Any] = []
     y: list[Any] = []
     stretch: list[int] = []
-    for point in [*range(len(across) + 1)]:
+    for point in range(len(across) + 1):
         if point < len(across) and there[point]:
             stretch.append(point)
         elif stretch:

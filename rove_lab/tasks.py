@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import ascii_lowercase, ascii_uppercase
 from typing import Protocol
 
@@ -19,9 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from rove_lab.arguments import check_size
 
-__all__ = ["DistanceRecall", "OrderedPair", "Recall", "Task", "TaskDraw"]
+__all__ = ["NOT_ASKED", "DistanceRecall", "OrderedPair", "Recall", "Task", "TaskDraw"]
 
-_NOT_ASKED = -100  # what PyTorch's cross entropy leaves out
+NOT_ASKED = -100  # what PyTorch's cross entropy leaves out
 
 
 class Task(Protocol):
@@ -30,6 +30,7 @@ class Task(Protocol):
     Attributes:
         d_in: Symbols of the alphabet, or channels of a real input.
         d_out: Channels of the model's output.
+        n_ctx: Positions of a sequence.
         blind: The score (:meth:`scores`, last entry) of a reader blind to the distance.
         blind_loss: Its loss.
     """
@@ -43,12 +44,19 @@ class Task(Protocol):
         """Channels of the model's output."""
 
     @property
+    def n_ctx(self) -> int:
+        """Positions of a sequence."""
+
+    @property
     def blind(self) -> float:
         """The headline score of a reader blind to the distance."""
 
     @property
     def blind_loss(self) -> float:
         """The loss of a reader blind to the distance."""
+
+    def at_length(self, n_ctx: int) -> Task:
+        """The same task in sequences of ``n_ctx`` positions."""
 
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs ``[batch, pos(, d_in)]`` and targets, without end, the same for the same seed."""
@@ -118,7 +126,7 @@ class Recall(ABC):
         Returns:
             Question to share, then ``"both"``.
         """
-        asked = targets[..., 0] != _NOT_ASKED
+        asked = targets[..., 0] != NOT_ASKED
         logits = output[asked].split(list(self.questions.values()), -1)
         right = [part.argmax(-1) == targets[asked][:, q] for q, part in enumerate(logits)]
         named = [*zip(self.questions, right, strict=True), ("both", right[0] & right[1])]
@@ -175,6 +183,10 @@ class DistanceRecall(Recall):
         letters = ascii_lowercase[: self.n_symbols] + ascii_uppercase[: self.n_symbols] + "?"
         return " ".join(letters[token] for token in tokens.tolist())
 
+    def at_length(self, n_ctx: int) -> DistanceRecall:
+        """The same letters and distances in sequences of ``n_ctx`` tokens: more noise before."""
+        return replace(self, n_ctx=n_ctx)
+
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens ``[batch, n_ctx]`` and answers ``[batch, n_ctx, 2]``, asked at the end only."""
         draw, rows = TaskDraw(batch_size, seed), torch.arange(batch_size)
@@ -184,7 +196,7 @@ class DistanceRecall(Recall):
             distance = draw.integers(self.n_distances, 1)[:, 0] + 1
             tokens[rows, self.n_ctx - 1 - distance] = self.n_symbols + letter
             tokens[:, -1] = 2 * self.n_symbols
-            answers = torch.full((batch_size, self.n_ctx, 2), _NOT_ASKED)
+            answers = torch.full((batch_size, self.n_ctx, 2), NOT_ASKED)
             answers[:, -1] = torch.stack((letter, distance - 1), -1)
             yield tokens, answers
 
@@ -229,12 +241,16 @@ class OrderedPair(Recall):
         """Letters."""
         return self.n_symbols
 
+    def at_length(self, n_ctx: int) -> OrderedPair:
+        """The same question in sequences of ``n_ctx`` tokens."""
+        return replace(self, n_ctx=n_ctx)
+
     def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens ``[batch, n_ctx]`` and answers ``[batch, n_ctx, 2]``, asked from the third on."""
         draw = TaskDraw(batch_size, seed)
         while True:
             tokens = draw.integers(self.n_symbols, self.n_ctx)
-            answers = torch.full((batch_size, self.n_ctx, 2), _NOT_ASKED)
+            answers = torch.full((batch_size, self.n_ctx, 2), NOT_ASKED)
             answers[:, 2:] = torch.stack((tokens[:, 1:-1], tokens[:, :-2]), -1)
             yield tokens, answers
 

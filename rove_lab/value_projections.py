@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from rove_lab.hf_config import text_config
+
 __all__ = ["AttentionLayer", "ValueLayout", "attention_layers", "value_layout", "value_weights"]
 
 OUTPUTS = ("o_proj", "out_proj", "dense")
@@ -201,11 +203,6 @@ def value_weights(model: Any) -> Tensor:
         )
     values = layout.read(torch.stack(found).mT)  # [n_layers, d_model, n_kv_heads, d_head]
     return values.transpose(1, 2).contiguous()
-
-
-def text_config(model: Any) -> Any:
-    """The config of the decoder, which a vision or audio model holds in ``text_config``."""
-    return getattr(model.config, "text_config", None) or model.config
 
 
 def _decoder(model: Any) -> Any:

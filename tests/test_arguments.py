@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rove_lab.arguments import check_flag, check_number, check_size
+from rove_lab.arguments import check_flag, check_integers, check_number, check_size
 
 
 @pytest.mark.parametrize("value", [1, 64, np.int64(64), torch.tensor(64)])
@@ -59,3 +59,26 @@ def test_numbers_of_another_kind_are_refused(value):
 def test_numbers_that_are_not_finite_are_refused(value):
     with pytest.raises(ValueError, match=r"finite scale, got"):
         check_number("scale", value)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_tokens_are_integers_of_any_width(dtype):
+    tokens = torch.tensor([[1, 2]], dtype=dtype)
+    assert check_integers("tokens", tokens) is tokens
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        ([1, 2], "list"),
+        ("ab", "str"),
+        (torch.ones(2), r"torch\.float32"),
+        (torch.ones(2, dtype=torch.bool), r"torch\.bool"),
+    ],
+)
+def test_what_is_no_tensor_of_integers_is_refused(value, got):
+    words = f"expected tokens to be a tensor of integers, got {got}: pass token ids"
+    with pytest.raises(TypeError, match=words):
+        check_integers("tokens", value)
+    with pytest.raises(TypeError, match=f"got {got}: say it otherwise"):
+        check_integers("tokens", value, "say it otherwise.")

@@ -17,6 +17,7 @@ from rove_lab import (
     rope_attention,
     rove_attention,
 )
+from rove_lab.model import GPT, GPTConfig
 
 ROTARY = RotaryEmbedding(8, scaling=YarnScaling(4.0, 64, beta_fast=4.0))
 LENGTHS = (5, 9, 17, 64)
@@ -126,6 +127,13 @@ def test_fault_19_the_layer_compiles_whole(rotate_values):
         x = normal(2, n, 16, dtype=torch.float32)
         assert torch.allclose(compiled(x), layer(x), atol=1e-5)
     assert counter.frame_count <= 2
+
+
+def test_fault_19_layers_that_share_their_rotations_compile_whole():
+    model = GPT(GPTConfig(d_vocab=31, d_model=24, n_layers=2, n_heads=2, value_planes=(0, 2)))
+    tokens = torch.arange(14).reshape(2, 7)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert torch.allclose(compiled(tokens), model(tokens), atol=1e-6)
 
 
 def test_a_compiled_layer_decodes_with_a_cache():

@@ -41,6 +41,15 @@ def test_the_score_is_the_error_over_the_variance(task):
     assert task.loss(y / 2, y).item() == pytest.approx(halved, rel=1e-4)
 
 
+def test_the_same_filter_at_another_length():
+    task = FILTERS[1].at_length(9)
+    assert task.n_ctx == 9
+    assert task.taps is FILTERS[1].taps
+    assert next(task.batches(2, seed=0))[1].shape == (2, 9, 2)
+    with pytest.raises(ValueError, match="expected at most n_ctx=2 taps, got 3"):
+        task.at_length(2)
+
+
 def test_batches_follow_from_the_seed():
     task = Filter.edge()
     one, same, other = (next(task.batches(2, seed))[0] for seed in (1, 1, 2))

@@ -35,13 +35,17 @@ def tokens_of(batch=2, n=7):
 # What it computes
 
 
-def by_definition(model, tokens):
-    """The logits, written out from the weights in float64 with the slow reference attention."""
+def by_definition(model, tokens, frequencies=None, temperature=1.0):
+    """The logits, written out from the weights in float64 with the slow reference attention.
+
+    Planes turn by `frequencies` (RoPE's by default), those of the values too where they turn.
+    """
     c = model.config
     weights = {name: value.double() for name, value in model.state_dict().items()}
-    rotary = reference_rotary(c.d_head, base=c.base)
+    frequencies = frequencies or rope_frequencies(c.d_head, c.base)
+    rotary = reference_rotary(c.d_head, frequencies=frequencies, temperature=temperature)
     kept = range(c.d_head // 2) if c.value_planes is None else c.value_planes
-    turning = [w if m in kept else 0.0 for m, w in enumerate(rope_frequencies(c.d_head, c.base))]
+    turning = [w if m in kept else 0.0 for m, w in enumerate(frequencies)]
     values = reference_rotary(c.d_head, frequencies=turning) if c.rotate_values else None
     places = [list(range(tokens.shape[1]))] * len(tokens)
 
@@ -73,9 +77,13 @@ def test_logits_are_those_of_the_equations(config):
     )
 
 
-def test_with_rope_it_is_hugging_faces_gpt_neox():
-    config = replace(SMALL, rms_norm=False, tied=False, n_kv_heads=None, d_head=None, n_heads=3)
-    ours = replace(config, rotate_values=False).build().double()
+LIKE_GPT_NEOX = replace(
+    SMALL, rms_norm=False, tied=False, n_kv_heads=None, d_head=None, n_heads=3, rotate_values=False
+)
+
+
+def gpt_neox_of(ours):
+    """Hugging Face's GPT-NeoX with the weights of a GPT that is LIKE_GPT_NEOX, float64."""
     theirs = GPTNeoXForCausalLM(
         GPTNeoXConfig(
             vocab_size=31,
@@ -107,10 +115,15 @@ def test_with_rope_it_is_hugging_faces_gpt_neox():
             layer.attention.dense.weight.copy_(attn.W_O.flatten(0, 1).T)
             layer.mlp.dense_h_to_4h.weight.copy_(block.mlp.W_in.weight)
             layer.mlp.dense_4h_to_h.weight.copy_(block.mlp.W_out.weight)
-    tokens = tokens_of()
+    return theirs.eval()
+
+
+def test_with_rope_it_is_hugging_faces_gpt_neox():
+    ours, tokens = LIKE_GPT_NEOX.build().double(), tokens_of()
     # Hugging Face takes its angles in float32.
-    torch.testing.assert_close(ours(tokens), theirs(tokens).logits, atol=1e-5, rtol=0)
-    rove = GPT(replace(config, rotate_values=True)).double()
+    theirs = gpt_neox_of(ours)(tokens).logits
+    torch.testing.assert_close(ours(tokens), theirs, atol=1e-5, rtol=0)
+    rove = GPT(replace(LIKE_GPT_NEOX, rotate_values=True)).double()
     rove.load_state_dict(ours.state_dict())
     assert (rove(tokens) - ours(tokens)).abs().max() > 1e-2
 

