@@ -94,6 +94,7 @@ class Arm:
             [group for group in groups if group["params"]],
             lr=how.learning_rate,
             betas=(0.9, how.beta2),
+            fused=True,
         )
         self.model, self.optimizer = accelerator.prepare(self.run.model, optimizer)
         self.losses: list[Tensor] = []
