@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rove_lab.checkpoints import load_weights, save_weights
-from rove_lab.tasks import Task
+from rove_lab.tasks import NOT_ASKED, Task
 from rove_lab.train_config import TrainConfig
 
 try:
@@ -27,7 +27,6 @@ except ImportError as error:
 __all__ = ["Arm", "ModelConfig", "Run", "share"]
 
 _MOMENTS = "optimizer.safetensors"
-_NOT_ASKED = -100  # what PyTorch's cross entropy leaves out
 
 
 class ModelConfig(Protocol):
@@ -126,6 +125,8 @@ class Arm:
         of.clip_grad_norm_(self.model.parameters(), how.clip)
         self.optimizer.step()
         self.losses.append(total)
+        if of.device.type != "cpu":  # or its work would be counted as that of the next one in turn
+            torch.accelerator.synchronize()
         self.run.wall_s += time.perf_counter() - wall
         self.run.cpu_s += time.process_time() - cpu
 
@@ -206,4 +207,4 @@ def share(batch: Tensor, index: int, count: int) -> Tensor:
 
 
 def _asked_for(targets: Tensor) -> int:
-    return max(1, int((targets != _NOT_ASKED).sum()))
+    return max(1, int((targets != NOT_ASKED).sum()))

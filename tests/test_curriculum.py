@@ -78,7 +78,7 @@ def test_a_goal_of_another_kind_is_refused():
 
 @pytest.mark.slow
 def test_associative_recall_is_learned_soon_after_induction():
-    """A GPT of two layers that stays below one half for 1500 steps without it."""
+    """A GPT of two layers that answers one in five after 1000 steps without it."""
     goal = AssociativeRecall()
     task = Curriculum(stages=((Induction(), 600),), goal=goal)
     config = GPTConfig(d_vocab=task.d_in, n_ctx=64, d_model=64, n_layers=2, n_heads=2)
