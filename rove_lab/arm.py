@@ -125,6 +125,8 @@ class Arm:
         of.clip_grad_norm_(self.model.parameters(), how.clip)
         self.optimizer.step()
         self.losses.append(total)
+        if of.device.type != "cpu":  # or its work would be counted as that of the next one in turn
+            torch.accelerator.synchronize()
         self.run.wall_s += time.perf_counter() - wall
         self.run.cpu_s += time.process_time() - cpu
 

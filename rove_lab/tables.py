@@ -14,6 +14,8 @@ __all__ = ["Table"]
 class Table(str):
     """Cells "mean [least, most]" over the seeds, as text; a notebook shows it as a table.
 
+    A single seed has no spread: its cell is the number.
+
     Args:
         columns: Column to row to one number a seed; each column has the same rows.
 
@@ -41,7 +43,7 @@ class Table(str):
         words = [
             ["", *columns],
             *(
-                [row, *(" ".join(_words(column[row])) for column in columns.values())]
+                [row, *(" ".join(_words(column[row])).strip() for column in columns.values())]
                 for row in rows
             ),
         ]
@@ -66,7 +68,10 @@ class Table(str):
         rows = []
         for row in next(iter(self._columns.values())):
             cells = [_words(column[row]) for column in self._columns.values()]
-            told = "".join(f"<td>{middle} <small>{spread}</small></td>" for middle, spread in cells)
+            told = "".join(
+                f"<td>{middle} <small>{spread}</small></td>" if spread else f"<td>{middle}</td>"
+                for middle, spread in cells
+            )
             rows.append(f'<tr><th scope="row">{escape(row)}</th>{told}</tr>')
         return (
             f'<table class="rove-table"><thead><tr><td></td>{head}</tr></thead>'
@@ -75,4 +80,5 @@ class Table(str):
 
 
 def _words(seeds: Sequence[float]) -> tuple[str, str]:
-    return f"{fmean(seeds):.3f}", f"[{min(seeds):.3f}, {max(seeds):.3f}]"
+    spread = f"[{min(seeds):.3f}, {max(seeds):.3f}]" if len(seeds) > 1 else ""
+    return f"{fmean(seeds):.3f}", spread

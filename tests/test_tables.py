@@ -53,6 +53,12 @@ def test_a_copy_is_the_same_and_a_later_change_of_the_numbers_leaves_it():
     assert "1.000" in table._repr_html_()
 
 
+def test_a_single_seed_has_no_spread():
+    table = Table({"RoPE": {"loss": [0.5]}, "RoVE": {"loss": [0.25]}})
+    assert table.splitlines()[1].split() == ["loss", "0.500", "0.250"]
+    assert "[" not in table._repr_html_()
+
+
 def test_an_empty_cell_is_refused():
     with pytest.raises(ValueError, match="a number or more in every cell"):
         Table({"RoVE": {"1 head": []}})

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rove_lab.model import GPTConfig
 from rove_lab.train_config import TrainConfig
 
 SHORT = TrainConfig(steps=6, batch_size=8)
@@ -77,3 +78,24 @@ def test_a_bad_train_config_is_refused(change, error, words):
     given = {"steps": 6, "batch_size": 8} | change
     with pytest.raises(error, match=words):
         TrainConfig(**given)
+
+
+def test_presets_train_language_models():
+    tiny = TrainConfig.preset("tiny", seed=3)
+    assert (tiny.steps, tiny.batch_size, tiny.learning_rate, tiny.seed) == (400, 16, 2e-3, 3)
+    assert tiny.warmup_steps == 0.05 * tiny.steps
+    for name, rate in {"gpt2-124m": 6e-4, "gpt2-354m": 3e-4}.items():
+        how = TrainConfig.preset(name)
+        tokens = how.batch_size * GPTConfig.preset(name).n_ctx
+        assert how.steps * tokens == pytest.approx(10e9, rel=1e-3)  # one epoch of FineWeb-Edu
+        assert how.warmup_steps * tokens == pytest.approx(375e6, rel=2e-3)
+        assert (how.learning_rate, how.beta2, how.weight_decay, how.bf16) == (rate, 0.95, 0.1, True)
+        assert how.rate(how.steps) == pytest.approx(0.1 * rate)
+
+
+def test_every_preset_of_a_model_has_one_for_its_training():
+    with pytest.raises(ValueError, match="expected a preset among") as of_models:
+        GPTConfig.preset("huge")
+    with pytest.raises(ValueError, match="expected a preset among") as of_training:
+        TrainConfig.preset("huge")
+    assert str(of_training.value) == str(of_models.value)
