@@ -883,4 +883,121 @@ def share(step, steps, warmup, final):
             "take half of it",
         ),
     ],
+    "ex-accumulate": [
+        (
+            "def accumulate(batch_size, n_devices, fits): return -(-batch_size // fits)",
+            "each has its share",
+        ),
+        (
+            """
+def accumulate(batch_size, n_devices, fits):
+    return -(-batch_size // (n_devices * fits))
+""",
+            "the number divides the share",
+        ),
+        (
+            "def accumulate(batch_size, n_devices, fits): return batch_size // n_devices // fits",
+            "rounds down",
+        ),
+        (
+            "def accumulate(batch_size, n_devices, fits): return batch_size // n_devices",
+            "one sequence at a time",
+        ),
+        (
+            """
+def accumulate(batch_size, n_devices, fits):
+    share = batch_size // n_devices
+    return max(n for n in range(1, fits + 1) if share % n == 0)
+""",
+            "size of a micro-batch",
+        ),
+    ],
+    "ex-busy": [
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return tokens_per_s / (n_devices * peak)
+""",
+            "count them",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return tokens_per_s * flops_per_token / peak
+""",
+            "n times the peak",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return tokens_per_s * flops_per_token * n_devices / peak
+""",
+            "all devices together",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return n_devices * peak / (tokens_per_s * flops_per_token)
+""",
+            "the other way round",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return 100 * tokens_per_s * flops_per_token / (n_devices * peak)
+""",
+            "not per cent",
+        ),
+    ],
+    "ex-pairs-for": [
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(8 * noise**2 / difference**2)
+""",
+            "only the rest is left",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(4 * (1 - shared) * noise**2 / difference**2)
+""",
+            "noise of two runs",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(2 * (1 - shared) * noise**2 / difference**2)
+""",
+            "not one",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(8 * shared * noise**2 / difference**2)
+""",
+            "1 - shared is left",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(2 * math.sqrt(2 * (1 - shared)) * noise / abs(difference))
+""",
+            "square the ratio",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return int(8 * (1 - shared) * noise**2 / difference**2)
+""",
+            "round up",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return 8 * (1 - shared) * noise**2 / difference**2
+""",
+            "a whole one",
+        ),
+    ],
 }
