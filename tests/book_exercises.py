@@ -114,11 +114,12 @@ def names_before_the_exercises(chapter: Chapter) -> dict[str, object]:
 
     names: dict[str, object] = {}
     with pytest.MonkeyPatch.context() as patch:
-        for figure in ("arrows", "bars", "heatmaps", "lines"):
+        for figure in ("arrows", "bands", "bars", "heatmaps", "lines", "pair_differences"):
             patch.setattr(f"rove_lab.figures.{figure}", lambda *_, **__: None)
         patch.setattr("rove_lab.live_plot.LivePlot", lambda *_, **__: None)
         patch.setattr("rove_lab.training.TrainConfig", few_steps)
         patch.setattr("rove_lab.huggingface.load_smollm2", small_llama)
+        patch.setattr("torch.set_num_threads", lambda _: None)  # of all tests in this process
         for cell in chapter.code[1:]:  # the first installs what is missing
             said(cell, names)
     names["default dtype"] = torch.get_default_dtype()

@@ -718,4 +718,286 @@ def hardly_turning(rotary, n_ctx, angle):
             "not in degrees",
         ),
     ],
+    "ex-steps-to": [
+        (
+            """
+def steps_to(steps, losses, level):
+    return steps[losses <= level][0]
+""",
+            "first report at or under it",
+        ),
+        (
+            """
+def steps_to(steps, losses, level):
+    return steps[(losses <= level).nonzero()[0, 0] - 1]
+""",
+            "last report above it",
+        ),
+        (
+            """
+def steps_to(steps, losses, level):
+    return steps[(losses - level).abs().argmin()]
+""",
+            "nearest report",
+        ),
+        (
+            """
+def steps_to(steps, losses, level):
+    i = (losses <= level).nonzero()[0, 0]
+    along = (losses[i - 1] - level) / (losses[i - 1] - losses[i])
+    return steps[i] - along * (steps[i] - steps[i - 1])
+""",
+            "from the wrong end",
+        ),
+        (
+            """
+def steps_to(steps, losses, level):
+    i = (losses > level).nonzero()[-1, 0] + 1
+    along = (losses[i - 1] - level) / (losses[i - 1] - losses[i])
+    return steps[i - 1] + along * (steps[i] - steps[i - 1])
+""",
+            "the first time counts",
+        ),
+        (
+            """
+def steps_to(steps, losses, level):
+    i = (losses <= level).nonzero()[0, 0]
+    return i - 1 + (losses[i - 1] - level) / (losses[i - 1] - losses[i])
+""",
+            "the steps are given",
+        ),
+        (
+            """
+def steps_to(steps, losses, level):
+    i = (losses <= level).nonzero()[0, 0]
+    return (losses[i - 1] - level) / (losses[i - 1] - losses[i]) * (steps[i] - steps[i - 1])
+""",
+            "add its step",
+        ),
+    ],
+    "ex-paired": [
+        (
+            "def paired(rope, rove): return (rove - rope).mean(), (rove - rope).std()",
+            "the spread of the seeds",
+        ),
+        (
+            """
+def paired(rope, rove):
+    error = ((rope.var() + rove.var()) / len(rope)).sqrt()
+    return rove.mean() - rope.mean(), error
+""",
+            "nothing in common",
+        ),
+        (
+            """
+def paired(rope, rove):
+    apart = rope - rove
+    return apart.mean(), apart.std() / len(apart) ** 0.5
+""",
+            "RoPE less RoVE",
+        ),
+        (
+            """
+def paired(rope, rove):
+    apart = rove - rope
+    return apart.mean(), apart.std(correction=0) / len(apart) ** 0.5
+""",
+            "divide by n - 1",
+        ),
+        (
+            """
+def paired(rope, rove):
+    apart = rove - rope
+    return apart.mean(), apart.var() / len(apart)
+""",
+            "its root",
+        ),
+        (
+            """
+def paired(rope, rove):
+    apart = rove - rope
+    return apart.mean(), apart.std() / len(apart)
+""",
+            "not by n",
+        ),
+        ("def paired(rope, rove): return (rove - rope).mean()", "expected a tensor"),
+    ],
+    "ex-schedule": [
+        (
+            "def share(step, steps, warmup, final): return step / warmup",
+            "falls along a half cosine",
+        ),
+        (
+            """
+def share(step, steps, warmup, final):
+    wave = 0.5 * (1 + torch.tensor(torch.pi * (step - warmup) / (steps - warmup)).cos())
+    return final + (1 - final) * wave
+""",
+            "step over warmup",
+        ),
+        (
+            """
+def share(step, steps, warmup, final):
+    if step < warmup:
+        return step / warmup
+    return final + (1 - final) * 0.5 * (1 + torch.tensor(torch.pi * step / steps).cos())
+""",
+            "not at step 0",
+        ),
+        (
+            """
+def share(step, steps, warmup, final):
+    if step < warmup:
+        return step / warmup
+    return 0.5 * (1 + torch.tensor(torch.pi * (step - warmup) / (steps - warmup)).cos())
+""",
+            "end at the share",
+        ),
+        (
+            """
+def share(step, steps, warmup, final):
+    if step < warmup:
+        return step / warmup
+    wave = 0.5 * (1 + torch.tensor(torch.pi * (step - warmup) / (steps - warmup)).cos())
+    return final + wave
+""",
+            "only what lies over",
+        ),
+        (
+            """
+def share(step, steps, warmup, final):
+    if step < warmup:
+        return step / warmup
+    return 1 - (1 - final) * (step - warmup) / (steps - warmup)
+""",
+            "take a half cosine",
+        ),
+        (
+            """
+def share(step, steps, warmup, final):
+    if step < warmup:
+        return step / warmup
+    turn = 2 * torch.pi * (step - warmup) / (steps - warmup)
+    return final + (1 - final) * 0.5 * (1 + torch.tensor(turn).cos())
+""",
+            "take half of it",
+        ),
+    ],
+    "ex-accumulate": [
+        (
+            "def accumulate(batch_size, n_devices, fits): return -(-batch_size // fits)",
+            "each has its share",
+        ),
+        (
+            """
+def accumulate(batch_size, n_devices, fits):
+    return -(-batch_size // (n_devices * fits))
+""",
+            "the number divides the share",
+        ),
+        (
+            "def accumulate(batch_size, n_devices, fits): return batch_size // n_devices // fits",
+            "rounds down",
+        ),
+        (
+            "def accumulate(batch_size, n_devices, fits): return batch_size // n_devices",
+            "one sequence at a time",
+        ),
+        (
+            """
+def accumulate(batch_size, n_devices, fits):
+    share = batch_size // n_devices
+    return max(n for n in range(1, fits + 1) if share % n == 0)
+""",
+            "size of a micro-batch",
+        ),
+    ],
+    "ex-busy": [
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return tokens_per_s / (n_devices * peak)
+""",
+            "count them",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return tokens_per_s * flops_per_token / peak
+""",
+            "n times the peak",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return tokens_per_s * flops_per_token * n_devices / peak
+""",
+            "all devices together",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return n_devices * peak / (tokens_per_s * flops_per_token)
+""",
+            "the other way round",
+        ),
+        (
+            """
+def busy(tokens_per_s, flops_per_token, peak, n_devices):
+    return 100 * tokens_per_s * flops_per_token / (n_devices * peak)
+""",
+            "not per cent",
+        ),
+    ],
+    "ex-pairs-for": [
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(8 * noise**2 / difference**2)
+""",
+            "only the rest is left",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(4 * (1 - shared) * noise**2 / difference**2)
+""",
+            "noise of two runs",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(2 * (1 - shared) * noise**2 / difference**2)
+""",
+            "not one",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(8 * shared * noise**2 / difference**2)
+""",
+            "1 - shared is left",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return math.ceil(2 * math.sqrt(2 * (1 - shared)) * noise / abs(difference))
+""",
+            "square the ratio",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return int(8 * (1 - shared) * noise**2 / difference**2)
+""",
+            "round up",
+        ),
+        (
+            """
+def pairs_for(difference, noise, shared):
+    return 8 * (1 - shared) * noise**2 / difference**2
+""",
+            "a whole one",
+        ),
+    ],
 }
