@@ -6,12 +6,15 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 
+from rove_lab.curriculum import Curriculum
 from rove_lab.data import ByteText
+from rove_lab.induction import Induction
 from rove_lab.model import GPTConfig
 from rove_lab.run_folder import last_checkpoint
 from rove_lab.training import TrainConfig, train, train_matched
@@ -240,6 +243,29 @@ def test_another_run_is_refused_and_nothing_is_touched(tmp_path, change, words):
     with pytest.raises(ValueError, match=words):
         train_matched(given["arms"], given["how"], given["text"], folder=tmp_path, progress=False)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_another_stage_after_the_same_first_batches_is_refused(tmp_path):
+    config = replace(ROVE, d_vocab=Induction().d_in)
+    how = replace(HOW, steps=2)
+    for n, refused in ((9, False), (8, True)):
+        stages = ((Induction(n_ctx=16, n_segment=4), n),)
+        task = Curriculum(stages=stages, goal=Induction(n_ctx=16))
+        with pytest.raises(ValueError, match="task was 'Curriculum") if refused else nullcontext():
+            train(config, how, task, folder=tmp_path, progress=False)
+
+
+def test_the_seconds_of_both_parts_are_added(tmp_path):
+    run(tmp_path, callback=stop_at(8))
+    before = json.loads((last_checkpoint(tmp_path) / "state.json").read_text())["runs"]["RoVE"]
+    for name in ("wall_s", "cpu_s"):
+        before[name] += 1000.0
+    state = last_checkpoint(tmp_path) / "state.json"
+    whole = json.loads(state.read_text())
+    state.write_text(json.dumps(whole | {"runs": whole["runs"] | {"RoVE": before}}))
+    again = run(tmp_path)["RoVE"]
+    assert again.wall_s > before["wall_s"]
+    assert again.cpu_s > before["cpu_s"]
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
