@@ -17,6 +17,8 @@ def main() -> None:
         from rove_lab.command_line import run
     except ImportError as error:  # it names the extra to install
         sys.exit(str(error))
+    except KeyboardInterrupt:  # imports take seconds
+        sys.exit(130)
     for stream in (sys.stdout, sys.stderr):  # a file on Windows has no sign for − or �
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

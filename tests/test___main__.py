@@ -66,6 +66,21 @@ main()
     )
 
 
+def test_ctrl_c_while_it_is_imported_is_no_traceback():
+    code = """
+import sys
+class Press:
+    def find_spec(self, name, *_):
+        if name == "tyro":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Press())
+from rove_lab.__main__ import main
+main()
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_the_entry_point_is_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     module, name = project["scripts"]["rove-lab"].split(":")

@@ -10,7 +10,7 @@ from rove_lab.curriculum import Curriculum
 from rove_lab.evaluation import held_out_scores
 from rove_lab.filters import Filter
 from rove_lab.induction import Induction
-from rove_lab.model import GPTConfig
+from rove_lab.model import GPT, GPTConfig
 from rove_lab.needles import Needles
 from rove_lab.training import TrainConfig, train
 
@@ -31,6 +31,13 @@ def test_it_can_be_taken_up_again_in_the_middle_of_a_stage():
     for start in range(8):
         again = next(islice(CURRICULUM.batches(4, seed=7), start, None))
         assert all(map(torch.equal, whole[start], again))
+
+
+def test_a_model_is_scored_on_the_goal_not_on_the_first_stage():
+    model = GPT(GPTConfig(d_vocab=GOAL.d_in, d_model=8, n_heads=2, n_layers=1)).eval()
+    of_goal = held_out_scores(model, GOAL, 32)
+    assert held_out_scores(model, CURRICULUM, 32) == of_goal
+    assert held_out_scores(model, SHORT, 32) != of_goal
 
 
 def test_it_is_its_goal_in_all_else():
