@@ -70,6 +70,11 @@ class ByteText(NextToken):
         )
 
     @property
+    def n_tokens(self) -> int:
+        """Bytes in all."""
+        return len(self.bytes)
+
+    @property
     def counts(self) -> Tensor:
         """How often each byte occurs, ``[256]``."""
         return self.bytes.bincount(minlength=256)
@@ -147,7 +152,9 @@ def standard_library(n_ctx: int, folder: Path | str | None = None) -> Split[Byte
     """The sources of Python's standard library, about 10 MB, in every Python and offline.
 
     Each document is a file; a tenth, chosen by the hash of its name, is held out, so that the
-    split is the same on every machine with the same Python. Tests are left out.
+    split is the same on every machine with the same Python. Tests are left out. Files resemble one
+    another, above all the tables of ``encodings``: a twelfth of the strings of 200 bytes in the
+    held-out files stand in the others, too (Python 3.11). Models are compared on the same ones.
 
     Args:
         n_ctx: Bytes of a window.

@@ -263,6 +263,7 @@ def test_windows_are_the_same_ones_and_read_as_a_tokenizer_reads():
     part = ByteText([bytes(range(65, 91)) * 10], 8)
     assert torch.equal(windows(part, 8, 64), windows(part, 8, 64))
     assert windows(part, 8, 1).shape == (1, 8)
+    assert windows(part, 8, 10**9).shape == (part.n_tokens // 8, 8)
     pairs = windows(part, 8, 64, lambda text: [ord(sign) for sign in text[::2]])
     assert pairs.flatten().tolist() == (list(range(65, 91, 2)) * 5)[:64]
     few = windows(part, 50, 1000, lambda text: [ord(sign) for sign in text[::2]])

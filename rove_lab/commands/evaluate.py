@@ -114,6 +114,7 @@ class Evaluate:
                     f"expected shards of the model's {d_vocab} tokens, got those of another "
                     f"tokenizer with {text.train.d_in}: give --text."
                 )
+        print(f"  on {text.held_out}", flush=True)
         lengths = lengths_within(self.lengths, n_ctx, text.held_out, d_vocab, encode)
         at = windows(text.held_out, n_ctx, self.n_tokens, encode)
         column = _by_position(loss_by_position(model, at))

@@ -72,7 +72,7 @@ def windows(part: Any, length: int, n_tokens: int, encode: Encode | None = None)
     Args:
         part: A part of a corpus.
         length: Tokens of a window.
-        n_tokens: About how many tokens in all; one window at least.
+        n_tokens: About how many tokens in all; one window at least, and no more than there are.
         encode: From text to tokens, for a model with a tokenizer of its own; the part is bytes
             then. None takes the part's own tokens.
 
@@ -88,7 +88,9 @@ def windows(part: Any, length: int, n_tokens: int, encode: Encode | None = None)
     """
     count = max(1, n_tokens // length)
     if encode is None:
-        tokens: Tensor = next(part.at_length(length).batches(count, _SEED))[0]
+        part = part.at_length(length)
+        count = min(count, max(1, part.n_tokens // length))
+        tokens: Tensor = next(part.batches(count, _SEED))[0]
         return tokens
     if not isinstance(part, ByteText):
         raise ValueError(
