@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rove_lab.checkpoints import load_weights, save_weights
+from rove_lab.evaluation import logits_of
 from rove_lab.tasks import NOT_ASKED, Task
 from rove_lab.train_config import TrainConfig
 
@@ -116,7 +117,7 @@ class Arm:
                 nullcontext() if last else of.no_sync(self.model),
                 torch.autocast(of.device.type, torch.bfloat16, enabled=how.bf16),
             ):
-                loss = task.loss(self.model(part.to(of.device)), wanted.to(of.device))
+                loss = task.loss(logits_of(self.model, part.to(of.device)), wanted.to(of.device))
                 # A share's mean counts by how much it asks: then shares add up to the batch's mean.
                 # Over processes gradients are averaged, hence their number.
                 weighed = loss * (_asked_for(wanted) / everything)

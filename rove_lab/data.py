@@ -250,6 +250,7 @@ def _split(documents: Iterable[tuple[str, bytes]], n_ctx: int) -> Split[ByteText
     if min(sizes) <= check_size("n_ctx", n_ctx):
         raise ValueError(
             f"expected more than n_ctx={n_ctx} bytes in each part, got {sizes[0]} to train on and "
-            f"{sizes[1]} held out: give more text or a smaller n_ctx."
+            f"{sizes[1]} held out: give more text or a smaller n_ctx. (A folder needs about "
+            f"ten files, a single file ten blocks of {_BLOCK} bytes.)"
         )
     return Split(*(ByteText(part, n_ctx) for part in parts))

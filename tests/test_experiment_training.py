@@ -154,6 +154,11 @@ def test_the_chapter_says_what_the_record_holds():
     assert f"with RoVE {behind['800'][0]:.3f} behind" in words
     every = held_out["RoVE"]["800"][:, None] - held_out["RoPE"]["800"]
     assert f"from {-every.min():.2f} for RoVE to {every.max():.2f} against it" in words
+    error = behind["800"].std() / 2
+    assert f"{-behind['800'].mean():.3f} ± {error:.3f}, which four pairs cannot tell" in words
+    assert f"error of the last mean is {error:.3f}" in words
+    # Of Student's t with 3 degrees of freedom, two-sided: 3.18 has p = 0.05, 2.13 has 0.12.
+    assert f"{-behind['800'].mean() / error:.2f}" == "2.13"
 
     # by position
     apart = {

@@ -59,21 +59,20 @@ def learn(
     millions = " and ".join(f"{size / 1e6:.2f}" for size in sizes)
     say(f"{' and '.join(arms)}: {millions} million parameters, on {text.train}, in {folder}")
     before = last_checkpoint(folder)
-    if before is not None:
-        done = int(before.name.rpartition("-")[2])
-        finished = done >= training.steps
-        say(
-            f"finished already: nothing to train in {folder}"
-            if finished
-            else f"going on after step {done}"
-        )
+    done = 0 if before is None else int(before.name.rpartition("-")[2])
     file = folder / SETTINGS
+    reported: list[int] = []
 
     def note(step: Step) -> None:
+        if done and not reported:  # said once the folder is seen to be this run's
+            say(f"going on after step {done}")
+        reported.append(step.step)
         if is_main_process() and not file.exists():
             write_json(file, {"preset": recipe.start.preset} | _absolute(recipe))
 
     runs = train_matched(arms, training, text.train, folder=folder, callback=note)
+    if done and not reported:
+        say(f"finished already: nothing to train in {folder}")
     if any(run.interrupted for run in runs.values()):
         kept = last_checkpoint(folder)
         raise KeyboardInterrupt(

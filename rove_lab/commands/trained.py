@@ -28,7 +28,8 @@ def is_of_the_lab(folder: Path) -> bool:
         >>> is_of_the_lab(Path("no/such/folder"))
         False
     """
-    if last_checkpoint(folder) is not None or (folder / "run.json").is_file():
+    files = ("run.json", "state.json")
+    if last_checkpoint(folder) is not None or any((folder / file).is_file() for file in files):
         return True
     config = folder / "config.json"
     return config.is_file() and read_json(config).get("kind") is not None
@@ -56,6 +57,11 @@ def models_in(folder: Path) -> dict[str, GPT]:
         raise FileNotFoundError(
             f"expected a run or a model in {folder}, got neither: rove-lab train or compare makes "
             "one."
+        )
+    if (folder / "state.json").is_file():
+        raise FileNotFoundError(
+            f"expected a run or a model, got the checkpoint {folder}: give the run's folder, "
+            f"{folder.parent}, or that of one model in the checkpoint."
         )
     if (folder / "config.json").is_file():
         model = load_model(folder)
