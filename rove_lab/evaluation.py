@@ -14,7 +14,7 @@ from rove_lab.tasks import Task
 
 __all__ = ["accuracy_by_length", "held_out_scores", "loss_by_position", "perplexity_by_length"]
 
-_HELD_OUT = 2**32 - 1  # no training draws with this seed: `TrainConfig.seed` is below 2**30
+HELD_OUT_SEED = 2**32 - 1  # no training draws with this seed: `TrainConfig.seed` is below 2**30
 _ROWS = 1024  # logits taken to float32 at once: a large vocabulary at 16 windows is gigabytes
 
 # A length to what extends the model to it while it is read, as `yarn_by_length` makes.
@@ -43,7 +43,7 @@ def held_out_scores(model: nn.Module, task: Task, batch_size: int = 1024) -> dic
         {'relative error': ...}
     """
     task = task.at_length(task.n_ctx)  # a curriculum's goal, not its first stage
-    inputs, targets = next(task.batches(batch_size, _HELD_OUT))
+    inputs, targets = next(task.batches(batch_size, HELD_OUT_SEED))
     return _scores(model, task, inputs, targets)
 
 
@@ -194,7 +194,7 @@ def accuracy_by_length(
     found = {}
     for length in _check_lengths(lengths):
         of_length = task.at_length(length)
-        batches = of_length.batches(batch_size, _HELD_OUT)
+        batches = of_length.batches(batch_size, HELD_OUT_SEED)
         scores = []
         with nullcontext() if extension is None else extension(length):
             for _ in range(n_sequences // batch_size):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rove_lab.data import ByteText
+from rove_lab.evaluation import HELD_OUT_SEED
 
 __all__ = ["Encode", "lengths_within", "windows"]
 
-_SEED = 2**32 - 1  # no training draws with this seed
 _TIMES = (1, 2, 4, 8, 16)
 _LOGITS = 2**30  # numbers, 4 GiB in float32: a pass of the longest window must fit the memory
 
@@ -90,7 +90,7 @@ def windows(part: Any, length: int, n_tokens: int, encode: Encode | None = None)
     if encode is None:
         part = part.at_length(length)
         count = min(count, max(1, part.n_tokens // length))
-        tokens: Tensor = next(part.batches(count, _SEED))[0]
+        tokens: Tensor = next(part.batches(count, HELD_OUT_SEED))[0]
         return tokens
     if not isinstance(part, ByteText):
         raise ValueError(

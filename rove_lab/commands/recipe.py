@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rove_lab.data import Split, standard_library, text_files
+from rove_lab.data import ByteText, Split, standard_library, text_files
 from rove_lab.model import GPTConfig
 from rove_lab.shard_index import read_index
 from rove_lab.token_shards import open_shards
@@ -21,8 +21,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["Corpus", "Recipe", "Start"]
-
-BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Corpus:
     def d_vocab(self) -> int:
         """Tokens of its vocabulary."""
         self._check()
-        return BYTES if self.shards is None else read_index(self.shards).d_vocab
+        return ByteText.d_in if self.shards is None else read_index(self.shards).d_vocab
 
     def open(self, n_ctx: int) -> Split[Any]:
         """Its two parts, to learn from and to be scored on, in windows of ``n_ctx`` tokens.
@@ -102,7 +100,7 @@ class Start:
     def unread(self) -> bool:
         """Whether the preset is for tokens and no corpus is named: bytes are not what it means."""
         named = self.corpus.text or self.corpus.shards
-        return named is None and GPTConfig.preset(self.preset).d_vocab != BYTES
+        return named is None and GPTConfig.preset(self.preset).d_vocab != ByteText.d_in
 
     def model(self) -> GPTConfig:
         """The preset's sizes with the corpus's vocabulary."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rove_lab.data import ByteText
 from rove_lab.gpt2_tokenizer import load_gpt2_tokenizer
 from rove_lab.model import GPT
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spell", "tokenizer_of", "tokens_of"]
 
-_BYTES, _GPT2 = 256, 50_257
+_BYTES, _GPT2 = ByteText.d_in, 50_257
 
 
 def tokenizer_of(model: GPT) -> Encoding | None:
