@@ -1,0 +1,138 @@
+"""The runner of experiments: jobs, seeds, processes, the record, the command line."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+from experiment_scripts import ROOT
+
+from rove_lab.experiment import Experiment, described
+from rove_lab.model import GPTConfig
+from rove_lab.records import read_record
+from rove_lab.train_config import TrainConfig
+
+SCRIPT = """
+from dataclasses import dataclass
+from rove_lab.experiment import Experiment
+
+@dataclass(frozen=True)
+class Budget:
+    steps: int = 2
+
+def run(budget, arm, row, seed):
+    import torch
+    threads = torch.get_num_threads()
+    return {"sum": {"all": budget.steps + seed + len(arm) + len(row), "threads": threads}}
+
+def jobs(budget):
+    return [(arm, row) for arm in ("RoPE", "RoVE, fast") for row in ("1", "22")]
+
+experiment = Experiment(slug="sums", question="What is the sum?", budget=Budget(),
+    gpu_budget=Budget(200), jobs=jobs, run=run, headline=lambda found: str(found["sum"]["all"]))
+if __name__ == "__main__":
+    experiment.command_line()
+"""
+
+
+@dataclass(frozen=True)
+class Budget:
+    model: GPTConfig = field(default_factory=lambda: GPTConfig(n_layers=1))
+    training: TrainConfig = field(default_factory=lambda: TrainConfig(3, 2, 1e-3, seed=9))
+    lengths: tuple[int, ...] = (1, 2)
+    rows: dict = field(default_factory=lambda: {1: None, "two": True})
+
+
+def test_a_budget_is_described_without_seeds_and_survives_json():
+    config = described(Budget())
+    assert config["model"]["kind"] == "GPTConfig"
+    assert config["model"]["n_layers"] == 1
+    assert config["training"]["steps"] == 3
+    assert "seed" not in config["training"]
+    assert config["lengths"] == [1, 2]
+    assert config["rows"] == {"1": None, "two": True}
+
+
+def test_what_json_cannot_hold_is_refused():
+    with pytest.raises(TypeError, match="a record could not say what was set"):
+        described({"steps": {1, 2}})
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A checkout with one experiment in it."""
+    (tmp_path / "experiments").mkdir()
+    path = tmp_path / "experiments" / "sums.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    git = ("git", "-c", "user.name=A", "-c", "user.email=a@b.c")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "One")):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    return path
+
+
+def run(script, *words):
+    return subprocess.run(
+        [sys.executable, str(script), *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_every_job_is_done_for_every_seed_and_recorded(script, workers):
+    done = run(script, "--workers", workers, "--seeds", "4")
+    assert done.returncode == 0, done.stderr
+    record = read_record(script.parents[1] / "results" / "sums")
+    sums = {arm: {row: cell["sum"]["all"] for row, cell in rows.items()}
+            for arm, rows in record.values.items()}  # fmt: skip
+    assert sums == {
+        "RoPE": {"1": [7, 8, 9, 10], "22": [8, 9, 10, 11]},
+        "RoVE, fast": {"1": [13, 14, 15, 16], "22": [14, 15, 16, 17]},
+    }
+    assert list(record.values) == ["RoPE", "RoVE, fast"]
+    assert record.config == {"steps": 2}
+    assert record.seeds == [0, 1, 2, 3]
+    assert "[16/16] " in done.stdout
+    assert "seed 3: 17; 0 s left" in done.stdout
+    if workers == "2":
+        assert record.values["RoPE"]["1"]["sum"]["threads"] == [1] * 4
+
+
+def test_it_says_what_it_asks_and_refuses_a_gpu_that_is_not_there(script):
+    assert "What is the sum?" in run(script, "--help").stdout
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, str(script), "--gpu"], capture_output=True, text=True, env=env
+    )
+    assert done.returncode != 0
+    assert "expected a GPU, got none" in done.stderr
+
+
+def experiment(run, jobs=lambda budget: [()]):
+    return Experiment(
+        slug="a", question="?", budget=Budget(), gpu_budget=Budget(), run=run, jobs=jobs
+    )
+
+
+def test_seeds_that_give_other_numbers_are_refused():
+    uneven = experiment(lambda budget, seed: {"a": 1.0} if seed else {"b": 1.0})
+    with pytest.raises(ValueError, match="the same numbers for every seed"):
+        uneven.record(Budget(), [0, 1, 2])
+
+
+def test_fewer_than_three_seeds_are_refused():
+    with pytest.raises(ValueError, match="3 seeds or more"):
+        experiment(lambda budget, seed: {"a": 1.0}).record(Budget(), [0, 1])
+
+
+def test_a_job_that_was_stopped_leaves_no_record(tmp_path, monkeypatch):
+    def stopped(budget, seed):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["a.py", "--workers", "1", "--folder", str(tmp_path / "a")])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(SystemExit, match="interrupted: no record was written"):
+        experiment(stopped).command_line()
+    assert not (tmp_path / "a").exists()
