@@ -16,6 +16,8 @@ from typing import Any
 
 __all__ = ["FoundAgain", "Published", "Source", "found_again", "published", "published_tables"]
 
+_APART = "border-left: 4px dashed #a8579f; padding-left: 0.8rem"  # a border that ours never have
+
 
 @dataclass(frozen=True)
 class Source:
@@ -133,7 +135,7 @@ class Published:
         )
         said = f"{escape(self.what)}, {escape(self.measure)}"
         return (
-            f'<div class="rove-published"><p><strong>{escape(self.source.words)}</strong><br>{said}'
+            f'<div class="rove-published" style="{_APART}"><p><strong>{escape(self.source.words)}</strong><br>{said}'
             f'</p><table class="rove-table"><thead><tr><td></td>{methods}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>"
         )

@@ -70,7 +70,7 @@ def test_every_table_says_whose_it_is(table):
     assert table.source.words.endswith(f"as published{through}")
     assert table.source.words in repr(table)
     assert table.source.words in table._repr_html_()
-    assert 'class="rove-published"' in table._repr_html_()
+    assert 'class="rove-published" style="border-left' in table._repr_html_()
 
 
 def test_sources_are_in_the_bibliography_under_the_same_address():
