@@ -183,8 +183,13 @@ def _made(kind: type, table: dict[str, Any]) -> Any:
             name, inner = _INSIDE[key]
             given[name] = tuple(_made(inner, one) for one in value)
         else:
-            given[key] = tuple(value) if isinstance(value, list) else value
+            given[key] = _tuples(value)
     unknown = set(given) - {field.name for field in fields(kind)}
     if unknown:
         raise ValueError(f"expected the fields of a {kind.__name__}, got {sorted(unknown)}.")
     return kind(**given)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists of lists as tuples of tuples: what a frozen class holds."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -25,7 +25,7 @@ class Effect:
 
     Args:
         name: A short name, by which the words of a :class:`Part` call it.
-        what: What was measured, in words.
+        what: What was measured, in a few words.
         record: The slug of a record.
         rope: Names down to one number a seed in its values: RoPE's; none where the record holds
             ratios to RoPE.
@@ -33,6 +33,8 @@ class Effect:
         claimed: What is claimed of RoVE: ``"lower"``, ``"higher"`` or ``"no more"`` than RoPE.
         unit: Of the difference; ``"%"`` is of RoPE's number.
         within: How much still counts as no more, in that unit.
+        beside: RoPE's names and RoVE's in another place, whose difference is taken off: what is
+            left is how much more RoVE changes here than there.
 
     Raises:
         ValueError: If something else is claimed, or the record has no such numbers.
@@ -52,6 +54,7 @@ class Effect:
     claimed: str
     unit: str
     within: float = 0.0
+    beside: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -69,8 +72,21 @@ class Effect:
     def pairs(self) -> list[float]:
         """RoVE's number less RoPE's, one a seed; in per cent of RoPE's where that is the unit."""
         rove = self._seeds(self.rove)
-        both = zip(self._seeds(self.rope) if self.rope else [1.0] * len(rove), rove, strict=True)
-        return [100 * (b / a - 1) if self.unit == "%" else b - a for a, b in both]
+        rope = self._seeds(self.rope) if self.rope else [1.0] * len(rove)
+        apart = [b - a for a, b in zip(rope, rove, strict=True)]
+        if self.unit == "%":
+            return [100 * less / a for a, less in zip(rope, apart, strict=True)]
+        if self.beside:
+            other, own = map(self._seeds, self.beside)
+            return [less - (b - a) for less, a, b in zip(apart, other, own, strict=True)]
+        return apart
+
+    @property
+    def gains(self) -> list[float]:
+        """The differences as the claim counts them: positive where a pair is as claimed."""
+        if self.claimed == "no more":
+            return [self.within - pair for pair in self.pairs]
+        return [pair if self.claimed == "higher" else -pair for pair in self.pairs]
 
     @property
     def count(self) -> int:
@@ -80,7 +96,7 @@ class Effect:
     @property
     def agree(self) -> int:
         """How many pairs are as claimed."""
-        return sum(gain > 0 for gain in self._gains())
+        return sum(gain > 0 for gain in self.gains)
 
     @property
     def mean(self) -> float:
@@ -120,20 +136,15 @@ class Effect:
     @property
     def borne(self) -> bool:
         """Whether every pair is as claimed, and the mean by more than two standard errors."""
-        gains = self._gains()
+        gains = self.gains
         sure = self.claimed == "no more" or fmean(gains) > 2 * self.error
         return min(gains) > 0 and sure
 
     @property
     def against(self) -> bool:
         """Whether it is the other way round in every pair, by as much."""
-        gains = self._gains()
+        gains = self.gains
         return max(gains) < 0 and fmean(gains) < -2 * self.error
-
-    def _gains(self) -> list[float]:
-        if self.claimed == "no more":
-            return [self.within - pair for pair in self.pairs]
-        return [pair if self.claimed == "higher" else -pair for pair in self.pairs]
 
     def _seeds(self, names: tuple[str, ...]) -> list[float]:
         found: Any = _values(self.record)

@@ -133,10 +133,10 @@ class Published:
             + "</tr>"
             for name, *row in body
         )
-        said = f"{escape(self.what)}, {escape(self.measure)}"
+        whose, said = escape(self.source.words), f"{escape(self.what)}, {escape(self.measure)}"
         return (
-            f'<div class="rove-published" style="{_APART}"><p><strong>{escape(self.source.words)}</strong><br>{said}'
-            f'</p><table class="rove-table"><thead><tr><td></td>{methods}</tr></thead>'
+            f'<div class="rove-published" style="{_APART}"><p><b>{whose}</b><br>{said}</p>'
+            f'<table class="rove-table"><thead><tr><td></td>{methods}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>"
         )
 

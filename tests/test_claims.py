@@ -107,6 +107,17 @@ def test_a_measured_verdict_gives_no_number_but_its_records(claim, part):
         assert typed == []
 
 
+def test_effects_have_short_labels_of_their_own():
+    labels = [
+        f"{claim.name} {effect.what}"
+        for claim in claims()
+        for part in claim.parts
+        for effect in part.effects
+    ]
+    assert len(set(labels)) == len(labels)
+    assert max(map(len, labels)) <= 26, "they stand beside a figure on a phone"
+
+
 @each_part
 def test_what_was_not_measured_needs_no_scale(claim, part):
     assert part.tests or part.slugs or part.verdict in VERDICTS[2:]

@@ -27,6 +27,7 @@ def test_a_pair_is_roves_number_less_ropes():
     effect = Effect(*LOWER)
     assert effect.pairs == [-0.5, -1.0, -0.5, -1.0]
     assert (effect.count, effect.agree) == (4, 4)
+    assert effect.gains == [0.5, 1.0, 0.5, 1.0]
     assert (effect.mean, effect.size) == (-0.75, 0.75)
     assert (effect.least, effect.most) == (-1.0, -0.5)
     assert (effect.rope_mean, effect.rove_mean) == (3.5, 2.75)
@@ -38,6 +39,12 @@ def test_per_cent_are_of_ropes_number_and_a_ratio_needs_no_other():
     assert effect.pairs == pytest.approx([-25, -25, -100 / 6, -20])
     effect = replace(effect, rope=(), rove=("ratio",))
     assert effect.pairs == pytest.approx([8, 10, 9, 9])
+
+
+def test_what_rove_changes_elsewhere_is_taken_off():
+    elsewhere = (("loss", "RoPE"), ("mixed",))  # -0.1, 0.1, -0.5, -0.5
+    effect = replace(Effect(*LOWER), beside=elsewhere)
+    assert effect.pairs == pytest.approx([-0.4, -1.1, 0.0, -0.5])
 
 
 @pytest.mark.parametrize(
