@@ -20,6 +20,7 @@ _STYLE = """
 .rove-claims ul { list-style: none; padding: 0; margin: 0.5rem 0; }
 .rove-claims li { padding: 0.6rem 0; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }
 .rove-claims p { margin: 0.2rem 0; text-align: left; }
+.rove-claims details { margin: 0.2rem 0; }
 .rove-claims code { overflow-wrap: anywhere; white-space: normal; }
 """
 _MARKS = dict(zip(VERDICTS, "=✓–✗?", strict=True))
@@ -68,7 +69,7 @@ class ClaimList(str):
         items = []
         for claim, verdicts in zip(self._claims, held, strict=True):
             named = " ".join(sorted(map(_name, verdicts)))
-            parts = "".join(f"<p>{_part(part)}</p>" for part in claim.parts)
+            parts = "".join(map(_part, claim.parts))
             words = f"<p><strong>{claim.name}</strong> {escape(claim.words)}</p>"
             items.append(f'<li class="{named}">{words}{parts}</li>')
         return (
@@ -99,7 +100,11 @@ def _part(part: Part) -> str:
     pages = {"book": f"{part.chapter}.html#{part.anchor}", "jupyter": f"{part.chapter}.ipynb"}
     address = pages.get(where())
     at = f'<a href="{address}">{part.place}</a>' if address else part.place
-    tests = [f"<code>{escape(test.removeprefix('tests/'))}</code>" for test in part.tests]
     records = [f"record <code>{slug}</code>" for slug in part.slugs]
-    rests = ", ".join([at, *records, *tests])
-    return f"<strong>{_verdict(part)}.</strong> {escape(part.seen)} <small>({rests})</small>"
+    rests = f"<small>({', '.join([at, *records])})</small>"
+    said = f"<p><strong>{_verdict(part)}.</strong> {escape(part.seen)} {rests}</p>"
+    if not part.tests:
+        return said
+    tests = "".join(f"<br><code>{escape(test)}</code>" for test in part.tests)
+    count = f"{len(part.tests)} test{'s' * (len(part.tests) > 1)}"
+    return f"{said}<details><summary>{count}</summary><small>{tests[4:]}</small></details>"
