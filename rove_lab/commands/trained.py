@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
-from rove_lab.checkpoints import load_model, read_json
+from rove_lab.checkpoints import load_model
 from rove_lab.commands.learning import SETTINGS
 from rove_lab.commands.recipe import Corpus
 from rove_lab.model import GPT
 from rove_lab.run_folder import last_checkpoint, trained_models
+from rove_lab.whole_files import read_json
 
 __all__ = ["corpus_of", "is_of_the_lab", "models_in"]
 
