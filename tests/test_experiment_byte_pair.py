@@ -44,16 +44,14 @@ def test_it_writes_a_pair_and_records_it(byte_pair, tmp_path):
     assert record.seeds == [3]
     assert record.config == byte_pair.config(budget)
     one = {"nats per byte": None}
-    assert names(record.values) == dict.fromkeys(
-        PAIR,
-        {
-            "curve": {"2": None, "4": None},
-            "held out": {"accuracy": None, "nats per byte": None},
-            "training": one,
-            "probe": one,
-            "seconds a step": {"processor": None, "wall": None},
-        },
-    )
+    scores = {
+        "curve": {"2": None, "4": None},
+        "held out": {"accuracy": None, "nats per byte": None},
+        "training": one,
+        "probe": one,
+        "seconds a step": {"processor": None, "wall": None},
+    }
+    assert names(record.values) == {name: scores for name in PAIR}
     for name, config in budget.models.items():
         folder = tmp_path / "rove_lab" / "byte_models" / name
         assert sha256(folder / "model.safetensors") == record.config["sha256"][name]
