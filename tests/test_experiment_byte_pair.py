@@ -51,7 +51,7 @@ def test_it_writes_a_pair_and_records_it(byte_pair, tmp_path):
         "probe": one,
         "seconds a step": {"processor": None, "wall": None},
     }
-    assert names(record.values) == {name: scores for name in PAIR}
+    assert names(record.values) == dict.fromkeys(PAIR, scores)
     for name, config in budget.models.items():
         folder = tmp_path / "rove_lab" / "byte_models" / name
         assert sha256(folder / "model.safetensors") == record.config["sha256"][name]
