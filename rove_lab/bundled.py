@@ -10,8 +10,8 @@ __all__ = ["SHA256", "bundled_folder"]
 
 # Of each model's weights, as results/byte_pair/record.json has them.
 SHA256 = {
-    "byte-rope": "",
-    "byte-rove": "",
+    "byte-rope": "c0259a09caef77b14b352e337fb79bf05595d4d934dc62f6deec7968f56f0109",
+    "byte-rove": "198e605b398bcb2bf4cd3118d8af5e50bcf3f098eccfbc1bba7b2fe16182e1b9",
 }
 
 

@@ -84,8 +84,8 @@ def norm(d_model: int, rms_norm: bool = True) -> nn.Module:
         The module.
 
     Example:
-        >>> norm(2)(torch.tensor([3.0, -3.0]))
-        tensor([ 1., -1.], grad_fn=...)
+        >>> norm(2)(torch.tensor([3.0, -3.0])).detach()
+        tensor([ 1.0000, -1.0000])
     """
     if rms_norm:
         return nn.RMSNorm(d_model, eps=1e-5)
