@@ -1,0 +1,270 @@
+"""How does in-context learning come over training, with RoPE and with RoVE?
+
+Run it from a clone: `python experiments/in_context.py`. For each seed it trains two matched pairs.
+One learns functions that examples show, after a stage of induction. The other learns the bytes of
+Python's standard library; it is asked the few-shot suite, and reads snippets twice, meanwhile. Two
+pairs at a time with one thread each, about 15 minutes of two idle cores. It writes
+results/in_context/record.json. `--gpu` is a larger byte model, for longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from string import ascii_lowercase
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rove_lab.curriculum import Curriculum
+from rove_lab.data import ByteText, standard_library
+from rove_lab.evaluation import HELD_OUT_SEED, held_out_scores, loss_by_position
+from rove_lab.experiment import Experiment
+from rove_lab.few_shot import few_shot_scores, suite_score
+from rove_lab.in_context_functions import FunctionClassification
+from rove_lab.induction import Induction
+from rove_lab.model import GPT, GPTConfig
+from rove_lab.progress import Step
+from rove_lab.training import TrainConfig, train_matched
+
+ARMS = {"RoPE": False, "RoVE": True}
+READINGS = ("first", "again", "after another")  # of a snippet
+
+
+@dataclass(frozen=True)
+class Functions:
+    """A matched pair that learns functions from examples in the sequence."""
+
+    task: Curriculum
+    model: GPTConfig
+    training: TrainConfig
+    examples: tuple[int, ...]  # how many are shown where it is scored
+    scored_every: int
+    n_sequences: int = 512
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A matched pair that learns text, and what it is asked meanwhile."""
+
+    model: GPTConfig
+    training: TrainConfig
+    scored_at: tuple[int, ...]  # steps
+    k_shots: tuple[int, ...] = (0, 4, 8)
+    n_questions: int = 256  # for each task and k
+    n_snippets: int = 128  # read twice
+    held_out_bytes: int = 2**16
+    early: tuple[int, int] = (8, 16)  # bytes read before the guess: from, to
+    late: tuple[int, int] = (96, 128)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Both pairs."""
+
+    functions: Functions
+    text: Bytes
+
+
+GOAL = FunctionClassification()
+CPU = Budget(
+    Functions(
+        task=Curriculum(stages=((Induction(n_ctx=GOAL.n_ctx), 400),), goal=GOAL),
+        model=GPTConfig(d_vocab=GOAL.d_in, n_ctx=GOAL.n_ctx, d_model=64, n_layers=2, n_heads=4),
+        training=TrainConfig(steps=2000, batch_size=32, learning_rate=3e-3),
+        examples=(4, 5, 6, 7, 8),
+        scored_every=100,
+    ),
+    Bytes(
+        model=GPTConfig.preset("tiny"),
+        training=TrainConfig(
+            steps=800, batch_size=16, learning_rate=2e-3, final_rate=0.1, warmup_steps=40
+        ),
+        scored_at=(100, 200, 400, 600, 800),
+    ),
+)
+GPU = Budget(
+    replace(
+        CPU.functions,
+        model=replace(CPU.functions.model, d_model=256, n_layers=4, n_heads=4),
+        training=TrainConfig(steps=20_000, batch_size=64, learning_rate=1e-3, warmup_steps=200),
+        scored_every=500,
+    ),
+    Bytes(
+        model=GPTConfig.preset("small"),
+        training=TrainConfig.preset("small", steps=20_000),
+        scored_at=(500, 1000, 2000, 5000, 10_000, 20_000),
+        k_shots=(0, 4, 8, 16),
+        n_questions=1024,
+        n_snippets=512,
+        late=(192, 256),
+    ),
+)
+
+
+class Watched:
+    """A config that keeps the model it builds in reach, to be scored while it trains."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        self.config = config
+
+    def build(self) -> GPT:
+        """The model; the one and only, for ``model``."""
+        self.model = self.config.build()
+        return self.model
+
+
+def pair(config: GPTConfig) -> dict[str, Watched]:
+    """Both arms of a matched pair."""
+    return {name: Watched(replace(config, rotate_values=on)) for name, on in ARMS.items()}
+
+
+def functions(plan: Functions, seed: int) -> dict[str, Any]:
+    """Accuracy over training, by how many examples were shown."""
+    arms = pair(plan.model)
+    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
+
+    def score(step: Step) -> None:
+        if not step.step % plan.scored_every:
+            model = arms[step.name].model
+            found[step.name][str(step.step)] = by_examples(model, plan)
+
+    how = replace(plan.training, seed=seed, log_every=plan.scored_every)
+    runs = train_matched(arms, how, plan.task, callback=score, progress=False)
+    if any(one.interrupted for one in runs.values()):
+        raise KeyboardInterrupt
+    return found
+
+
+def by_examples(model: GPT, plan: Functions) -> dict[str, float]:
+    """The share of held-out questions answered right after each number of examples."""
+    found = {}
+    for k in plan.examples:
+        task = replace(plan.task.goal, n_examples=k)
+        scores = held_out_scores(model, task, plan.n_sequences)
+        found[f"{k} examples"] = scores["accuracy"]
+    return found
+
+
+def text(plan: Bytes, seed: int) -> dict[str, Any]:
+    """The few-shot suite, snippets read twice and the loss late and early, over training."""
+    arms = pair(plan.model)
+    corpus = standard_library(plan.model.n_ctx)
+    snippets = {
+        "text": held_out_snippets(corpus.held_out, plan.n_snippets),
+        "letters": random_letters(plan.n_snippets, plan.model.n_ctx // 2),
+    }
+    suite: dict[str, Any] = {name: {} for name in arms}
+    tasks: dict[str, Any] = {}
+    repeats: dict[str, Any] = {
+        kind: {reading: {name: {} for name in arms} for reading in READINGS} for kind in snippets
+    }
+    positions: dict[str, Any] = {name: {} for name in arms}
+
+    def score(step: Step) -> None:
+        if step.step not in plan.scored_at:
+            return
+        name, at, model = step.name, str(step.step), arms[step.name].model
+        asked = few_shot_scores(model, plan.k_shots, n_questions=plan.n_questions)
+        suite[name][at] = {f"k = {k}": score for k, score in suite_score(asked).items()}
+        for task, of_task in asked.items():
+            of_arm = tasks.setdefault(task, {arm: {} for arm in arms})[name]
+            of_arm[at] = {f"k = {k}": score for k, score in of_task.items()}
+        for kind, of_kind in snippets.items():
+            for reading, losses in readings(model, of_kind).items():
+                repeats[kind][reading][name][at] = losses
+        positions[name][at] = late_and_early(model, corpus.held_out, plan)
+
+    how = replace(plan.training, seed=seed)
+    runs = train_matched(arms, how, corpus.train, callback=score, progress=False)
+    if any(one.interrupted for one in runs.values()):
+        raise KeyboardInterrupt
+    return {
+        "suite": suite,
+        "tasks": tasks,
+        "snippets": repeats,
+        "positions": positions,
+        "milliseconds a step": {
+            name: {"wall": 1e3 * one.wall_s / how.steps, "processor": 1e3 * one.cpu_s / how.steps}
+            for name, one in runs.items()
+        },
+    }
+
+
+def held_out_snippets(held_out: ByteText, n: int) -> Tensor:
+    """Snippets of half a window of held-out text, ``[n, n_ctx / 2]``."""
+    return next(held_out.at_length(held_out.n_ctx // 2).batches(n, HELD_OUT_SEED))[0]
+
+
+def random_letters(n: int, length: int) -> Tensor:
+    """Snippets of small letters, all equally likely: nothing in them can be guessed from text."""
+    random = torch.Generator().manual_seed(HELD_OUT_SEED)
+    drawn = torch.randint(len(ascii_lowercase), (n, length), generator=random)
+    return drawn + ord(ascii_lowercase[0])
+
+
+def readings(model: GPT, snippets: Tensor) -> dict[str, dict[str, float]]:
+    """Nats per byte of the same bytes: read first, read again at once, read after another snippet.
+
+    The first byte of a snippet is left out. Each is a mean over all, and over groups of places.
+    """
+    n = snippets.shape[1]
+    again = loss_by_position(model, torch.cat((snippets, snippets), 1)).double()
+    another = loss_by_position(model, torch.cat((snippets.roll(1, 0), snippets), 1)).double()
+    losses = {"first": again[:, : n - 1], "again": again[:, n:], "after another": another[:, n:]}
+    return {
+        reading: {"all": of.mean().item()}
+        | {name: of[:, at].mean().item() for name, at in places(n).items()}
+        for reading, of in losses.items()
+    }
+
+
+def places(n: int) -> dict[str, slice]:
+    """Bytes of a snippet read before the guess, by powers of two: 1, 2, 3 to 4, ..."""
+    found, first = {"1": slice(0, 1)}, 1
+    while first < n - 1:
+        last = min(2 * first, n - 1)
+        found[f"{first + 1} to {last}" if last > first + 1 else str(last)] = slice(first, last)
+        first = last
+    return found
+
+
+def late_and_early(model: GPT, held_out: ByteText, plan: Bytes) -> dict[str, float]:
+    """Nats per byte of held-out text, early and late in the window, and what late has less."""
+    inputs, targets = next(held_out.batches(plan.held_out_bytes // held_out.n_ctx, HELD_OUT_SEED))
+    losses = loss_by_position(model, torch.cat((inputs, targets[:, -1:]), 1)).double()
+    # entry t is the loss of a byte before which t + 1 were read
+    early, late = (
+        losses[:, first - 1 : last - 1].mean().item() for first, last in (plan.early, plan.late)
+    )
+    return {"all": losses.mean().item(), "early": early, "late": late, "late - early": late - early}
+
+
+def run(budget: Budget, part: str, seed: int) -> dict[str, Any]:
+    """One matched pair on functions or on text."""
+    if part == "functions":
+        return functions(budget.functions, seed)
+    return text(budget.text, seed)
+
+
+def headline(found: dict[str, Any]) -> str:
+    """The last accuracy, or the suite's last score."""
+    last = {
+        name: [*[*steps.values()][-1].items()][-1]
+        for name, steps in found.get("suite", found).items()
+    }
+    return ", ".join(f"{name}, {what}: {score:.3f}" for name, (what, score) in last.items())
+
+
+EXPERIMENT = Experiment(
+    slug="in_context",
+    question="How does in-context learning come over training, with RoPE and with RoVE?",
+    budget=CPU,
+    gpu_budget=GPU,
+    jobs=lambda budget: [("text",), ("functions",)],
+    run=run,
+    headline=headline,
+)
+
+if __name__ == "__main__":
+    EXPERIMENT.command_line()
