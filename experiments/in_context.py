@@ -1,10 +1,10 @@
 """How does in-context learning come over training, with RoPE and with RoVE?
 
 Run it from a clone: `python experiments/in_context.py`. For each seed it trains two matched pairs.
-One learns functions that examples show, after a stage of induction. The other learns the bytes of
-Python's standard library; it is asked the few-shot suite, and reads snippets twice, meanwhile. Two
-pairs at a time with one thread each, about 15 minutes of two idle cores. It writes
-results/in_context/record.json. `--gpu` is a larger byte model, for longer.
+One learns functions that examples show. The other learns the bytes of Python's standard library;
+meanwhile it is asked the few-shot suite, and reads snippets twice. Two pairs at a time with one
+thread each, about 12 minutes of two idle cores. It writes results/in_context/record.json. `--gpu`
+is larger models, for longer.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rove_lab.curriculum import Curriculum
 from rove_lab.data import ByteText, standard_library
-from rove_lab.evaluation import HELD_OUT_SEED, held_out_scores, loss_by_position
+from rove_lab.evaluation import HELD_OUT_SEED, device_of, loss_by_position
 from rove_lab.experiment import Experiment
 from rove_lab.few_shot import few_shot_scores, suite_score
 from rove_lab.in_context_functions import FunctionClassification
-from rove_lab.induction import Induction
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.progress import Step
-from rove_lab.training import TrainConfig, train_matched
+from rove_lab.tasks import NOT_ASKED
+from rove_lab.training import Run, TrainConfig, train_matched
 
 ARMS = {"RoPE": False, "RoVE": True}
 READINGS = ("first", "again", "after another")  # of a snippet
@@ -35,10 +34,9 @@ READINGS = ("first", "again", "after another")  # of a snippet
 class Functions:
     """A matched pair that learns functions from examples in the sequence."""
 
-    task: Curriculum
+    task: FunctionClassification
     model: GPTConfig
     training: TrainConfig
-    examples: tuple[int, ...]  # how many are shown where it is scored
     scored_every: int
     n_sequences: int = 512
 
@@ -66,13 +64,15 @@ class Budget:
     text: Bytes
 
 
-GOAL = FunctionClassification()
+THREE_BITS = FunctionClassification(n_ctx=52, n_examples=4, n_features=3, n_queries=7)
+FOUR_BITS = FunctionClassification(n_ctx=108, n_examples=8, n_features=4, n_queries=11)
 CPU = Budget(
     Functions(
-        task=Curriculum(stages=((Induction(n_ctx=GOAL.n_ctx), 400),), goal=GOAL),
-        model=GPTConfig(d_vocab=GOAL.d_in, n_ctx=GOAL.n_ctx, d_model=64, n_layers=2, n_heads=4),
-        training=TrainConfig(steps=2000, batch_size=32, learning_rate=3e-3),
-        examples=(4, 5, 6, 7, 8),
+        task=THREE_BITS,
+        model=GPTConfig(
+            d_vocab=THREE_BITS.d_in, n_ctx=THREE_BITS.n_ctx, d_model=64, n_layers=2, n_heads=4
+        ),
+        training=TrainConfig(steps=1600, batch_size=32, learning_rate=3e-3),
         scored_every=100,
     ),
     Bytes(
@@ -80,13 +80,15 @@ CPU = Budget(
         training=TrainConfig(
             steps=800, batch_size=16, learning_rate=2e-3, final_rate=0.1, warmup_steps=40
         ),
-        scored_at=(100, 200, 400, 600, 800),
+        scored_at=(100, 200, 400, 800),
     ),
 )
 GPU = Budget(
-    replace(
-        CPU.functions,
-        model=replace(CPU.functions.model, d_model=256, n_layers=4, n_heads=4),
+    Functions(
+        task=FOUR_BITS,
+        model=GPTConfig(
+            d_vocab=FOUR_BITS.d_in, n_ctx=FOUR_BITS.n_ctx, d_model=256, n_layers=4, n_heads=8
+        ),
         training=TrainConfig(steps=20_000, batch_size=64, learning_rate=1e-3, warmup_steps=200),
         scored_every=500,
     ),
@@ -120,30 +122,78 @@ def pair(config: GPTConfig) -> dict[str, Watched]:
 
 
 def functions(plan: Functions, seed: int) -> dict[str, Any]:
-    """Accuracy over training, by how many examples were shown."""
+    """Accuracy over training, by how many examples were shown, and what shortcuts have."""
     arms = pair(plan.model)
-    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
+    inputs, targets = next(plan.task.batches(plan.n_sequences, HELD_OUT_SEED))
+    asked = targets != NOT_ASKED
+    seen, rarer = shortcuts(plan.task, torch.cat((inputs, targets[:, -1:]), 1))
+    learned: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
 
     def score(step: Step) -> None:
         if not step.step % plan.scored_every:
             model = arms[step.name].model
-            found[step.name][str(step.step)] = by_examples(model, plan)
+            with torch.no_grad():
+                said = model(inputs.to(device_of(model)))[asked].argmax(-1).cpu()
+            right = (said == targets[asked]).double().unflatten(0, (len(inputs), -1))
+            learned[step.name][str(step.step)] = shares(plan.task, right, seen)
 
     how = replace(plan.training, seed=seed, log_every=plan.scored_every)
     runs = train_matched(arms, how, plan.task, callback=score, progress=False)
     if any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
-    return found
+    return {
+        "learned": learned,
+        "shortcuts": {
+            "the rarer class": shares(plan.task, rarer, seen),
+            "the same input's class, else the rarer": shares(
+                plan.task, rarer.where(~seen, 1.0), seen
+            ),
+        },
+        "milliseconds a step": clocks(runs, how.steps),
+    }
 
 
-def by_examples(model: GPT, plan: Functions) -> dict[str, float]:
-    """The share of held-out questions answered right after each number of examples."""
-    found = {}
-    for k in plan.examples:
-        task = replace(plan.task.goal, n_examples=k)
-        scores = held_out_scores(model, task, plan.n_sequences)
-        found[f"{k} examples"] = scores["accuracy"]
-    return found
+def shares(task: FunctionClassification, right: Tensor, seen: Tensor) -> dict[str, float]:
+    """Accuracies from what was right, ``[sequence, question]``.
+
+    Of all, of inputs that were seen before in the sequence and of new ones, and by the number of
+    examples: each answered question is one for those after it.
+    """
+    by_question = {
+        f"{task.n_examples + j} examples": share for j, share in enumerate(right.mean(0).tolist())
+    }
+    old, new = right[seen].mean().item(), right[~seen].mean().item()
+    return {"all": right.mean().item(), "seen before": old, "new": new, **by_question}
+
+
+def shortcuts(task: FunctionClassification, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether each question's input was seen before, and what "the rarer class" has on it.
+
+    A bit is 1 in half of all inputs. So among different inputs, the class that was rarer so far is
+    more often that of the next: right without reading the question. Where both were equally
+    frequent it has half a point.
+    """
+    width = task.n_features + 1
+    opening = tokens[:, : -task.n_queries * (width + 1)]
+    examples = opening[opening >= task.first_key].view(len(tokens), task.n_examples, width)
+    questions = tokens[:, -task.n_queries * (width + 1) :].unflatten(1, (-1, width + 1))[..., 1:]
+    items = torch.cat((examples, questions), 1)
+    same = (items[:, :, None, :-1] == items[:, None, :, :-1]).all(-1)
+    repeats = same.tril(-1).any(-1)  # [sequence, item]
+    ones = (items[..., -1] - task.first_value).double()
+    counted = (~repeats).double()
+    n = counted.cumsum(1) - counted  # different inputs before each
+    excess = 2 * ((counted * ones).cumsum(1) - counted * ones) - n  # of class 1 among them
+    right = (excess * (2 * ones - 1) < 0).double().where(excess != 0, 0.5)
+    return repeats[:, task.n_examples :], right[:, task.n_examples :]
+
+
+def clocks(runs: dict[str, Run], steps: int) -> dict[str, dict[str, float]]:
+    """What a step of each arm took."""
+    return {
+        name: {"wall": 1e3 * run.wall_s / steps, "processor": 1e3 * run.cpu_s / steps}
+        for name, run in runs.items()
+    }
 
 
 def text(plan: Bytes, seed: int) -> dict[str, Any]:
@@ -184,10 +234,7 @@ def text(plan: Bytes, seed: int) -> dict[str, Any]:
         "tasks": tasks,
         "snippets": repeats,
         "positions": positions,
-        "milliseconds a step": {
-            name: {"wall": 1e3 * one.wall_s / how.steps, "processor": 1e3 * one.cpu_s / how.steps}
-            for name, one in runs.items()
-        },
+        "milliseconds a step": clocks(runs, how.steps),
     }
 
 
@@ -249,10 +296,8 @@ def run(budget: Budget, part: str, seed: int) -> dict[str, Any]:
 
 def headline(found: dict[str, Any]) -> str:
     """The last accuracy, or the suite's last score."""
-    last = {
-        name: [*[*steps.values()][-1].items()][-1]
-        for name, steps in found.get("suite", found).items()
-    }
+    over_training = found["suite"] if "suite" in found else found["learned"]
+    last = {name: [*[*at.values()][-1].items()][-1] for name, at in over_training.items()}
     return ", ".join(f"{name}, {what}: {score:.3f}" for name, (what, score) in last.items())
 
 
@@ -264,6 +309,7 @@ EXPERIMENT = Experiment(
     jobs=lambda budget: [("text",), ("functions",)],
     run=run,
     headline=headline,
+    seeds=4,
 )
 
 if __name__ == "__main__":

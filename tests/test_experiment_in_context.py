@@ -6,16 +6,15 @@ import pytest
 import torch
 from experiment_scripts import as_recorded, names, script
 
-from rove_lab.curriculum import Curriculum
 from rove_lab.data import standard_library
 from rove_lab.experiment import described
 from rove_lab.few_shot_tasks import SUITE
 from rove_lab.in_context_functions import FunctionClassification
-from rove_lab.induction import Induction
 from rove_lab.model import GPT
 from rove_lab.records import open_record
 
 ARMS = ("RoPE", "RoVE")
+TASK = FunctionClassification(n_symbols=3, n_ctx=36, n_examples=3, n_features=3, n_queries=4)
 
 
 @pytest.fixture
@@ -30,13 +29,10 @@ def in_context(monkeypatch, tmp_path):
 
 
 def small(module):
-    goal = FunctionClassification(n_symbols=3, n_ctx=24, n_examples=4, n_features=3)
-    stage = Induction(n_symbols=3, n_ctx=24, n_segment=3)
     functions = module.Functions(
-        task=Curriculum(stages=((stage, 2),), goal=goal),
-        model=replace(module.CPU.functions.model, d_vocab=goal.d_in, n_ctx=24, d_model=16),
+        task=TASK,
+        model=replace(module.CPU.functions.model, d_vocab=TASK.d_in, n_ctx=TASK.n_ctx, d_model=16),
         training=replace(module.CPU.functions.training, steps=4, batch_size=4),
-        examples=(3, 4),
         scored_every=2,
         n_sequences=8,
     )
@@ -63,7 +59,10 @@ def expected_names(module, budget):
 
     of_k = each(text.scored_at, [f"k = {k}" for k in text.k_shots])
     of_places = each(text.scored_at, ["all", *module.places(text.model.n_ctx // 2)])
-    every = functions.scored_every
+    every, task = functions.scored_every, functions.task
+    counts = range(task.n_examples, task.n_examples + task.n_queries)
+    shares = ["all", "seen before", "new", *(f"{count} examples" for count in counts)]
+    clocks = dict.fromkeys(ARMS, dict.fromkeys(("wall", "processor")))
     return {
         "text": {
             "suite": of_k,
@@ -72,12 +71,16 @@ def expected_names(module, budget):
                 ("text", "letters"), dict.fromkeys(module.READINGS, of_places)
             ),
             "positions": each(text.scored_at, ("all", "early", "late", "late - early")),
-            "milliseconds a step": dict.fromkeys(ARMS, dict.fromkeys(("wall", "processor"))),
+            "milliseconds a step": clocks,
         },
-        "functions": each(
-            range(every, functions.training.steps + 1, every),
-            [f"{k} examples" for k in functions.examples],
-        ),
+        "functions": {
+            "learned": each(range(every, functions.training.steps + 1, every), shares),
+            "shortcuts": dict.fromkeys(
+                ("the rarer class", "the same input's class, else the rarer"),
+                dict.fromkeys(shares),
+            ),
+            "milliseconds a step": clocks,
+        },
     }
 
 
@@ -88,7 +91,7 @@ def test_it_trains_both_pairs_and_scores_them(in_context, capsys):
     assert record.config == described(budget)
     said = capsys.readouterr().out
     assert "text, seed 2: RoPE, k = 2: " in said
-    assert "functions, seed 2: RoPE, 4 examples: " in said
+    assert "functions, seed 2: RoPE, 6 examples: " in said
     rope, rove = record.values["text"]["positions"].values()
     assert rope["4"] != rove["4"]
     tasks = [of_task["RoVE"]["4"]["k = 2"] for of_task in record.values["text"]["tasks"].values()]
@@ -101,6 +104,40 @@ def test_the_committed_record_is_what_the_script_would_write(in_context):
     record, budget = open_record("in_context"), in_context.EXPERIMENT.budget
     assert record.config == as_recorded(described(budget), record.config)
     assert names(record.values) == expected_names(in_context, budget)
+
+
+def test_shortcuts_are_those_of_a_reader_of_the_text(in_context):
+    inputs, targets = next(TASK.batches(64, seed=3))
+    tokens = torch.cat((inputs, targets[:, -1:]), 1)
+    seen, rarer = in_context.shortcuts(TASK, tokens)
+    assert seen.shape == rarer.shape == (64, 4)
+    for row, sequence in enumerate(tokens):
+        words = [word for word in TASK.spell(sequence).split() if word not in "abc?"]
+        items = ["".join(words[at : at + 4]) for at in range(0, len(words), 4)]
+        assert len(items) == 7
+        for j, item in enumerate(items[3:]):
+            before = {one[:3]: one[3] for one in items[: 3 + j]}
+            assert seen[row, j] == (item[:3] in before)
+            ones = sum(label == "1" for label in before.values())
+            zeros = len(before) - ones
+            if ones == zeros:
+                assert rarer[row, j] == 0.5
+            else:
+                assert rarer[row, j] == (("1" if ones < zeros else "0") == item[3])
+
+
+def test_shares_are_over_questions_seen_and_new_and_by_number(in_context):
+    right = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 1.0]]).double()
+    seen = torch.tensor([[False, False, True, True], [False, True, False, True]])
+    assert in_context.shares(TASK, right, seen) == {
+        "all": 0.75,
+        "seen before": 1.0,
+        "new": 0.5,
+        "3 examples": 1.0,
+        "4 examples": 0.5,
+        "5 examples": 0.5,
+        "6 examples": 1.0,
+    }
 
 
 class Repeater(torch.nn.Module):
