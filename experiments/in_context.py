@@ -22,12 +22,11 @@ from rove_lab.experiment import Experiment
 from rove_lab.few_shot import few_shot_scores, suite_score
 from rove_lab.in_context_functions import FunctionClassification
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.progress import Step
+from rove_lab.scored_training import train_scored
 from rove_lab.tasks import NOT_ASKED
-from rove_lab.training import Run, TrainConfig, train_matched
+from rove_lab.training import Run, TrainConfig
 
 ARMS = {"RoPE": False, "RoVE": True}
-READINGS = ("first", "again", "after another")  # of a snippet
 
 
 @dataclass(frozen=True)
@@ -104,43 +103,25 @@ GPU = Budget(
 )
 
 
-class Watched:
-    """A config that keeps the model it builds in reach, to be scored while it trains."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        self.config = config
-
-    def build(self) -> GPT:
-        """The model; the one and only, for ``model``."""
-        self.model = self.config.build()
-        return self.model
-
-
-def pair(config: GPTConfig) -> dict[str, Watched]:
+def pair(config: GPTConfig) -> dict[str, GPTConfig]:
     """Both arms of a matched pair."""
-    return {name: Watched(replace(config, rotate_values=on)) for name, on in ARMS.items()}
+    return {name: replace(config, rotate_values=on) for name, on in ARMS.items()}
 
 
 def functions(plan: Functions, seed: int) -> dict[str, Any]:
     """Accuracy over training, by how many examples were shown, and what shortcuts have."""
-    arms = pair(plan.model)
     inputs, targets = next(plan.task.batches(plan.n_sequences, HELD_OUT_SEED))
     asked = targets != NOT_ASKED
     seen, rarer = shortcuts(plan.task, torch.cat((inputs, targets[:, -1:]), 1))
-    learned: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
 
-    def score(step: Step) -> None:
-        if not step.step % plan.scored_every:
-            model = arms[step.name].model
-            with torch.no_grad():
-                said = model(inputs.to(device_of(model)))[asked].argmax(-1).cpu()
-            right = (said == targets[asked]).double().unflatten(0, (len(inputs), -1))
-            learned[step.name][str(step.step)] = shares(plan.task, right, seen)
+    def score(model: GPT) -> dict[str, float]:
+        said = model(inputs.to(device_of(model)))[asked].argmax(-1).cpu()
+        right = (said == targets[asked]).double().unflatten(0, (len(inputs), -1))
+        return shares(plan.task, right, seen)
 
     how = replace(plan.training, seed=seed, log_every=plan.scored_every)
-    runs = train_matched(arms, how, plan.task, callback=score, progress=False)
-    if any(one.interrupted for one in runs.values()):
-        raise KeyboardInterrupt
+    steps = range(plan.scored_every, how.steps + 1, plan.scored_every)
+    runs, learned = train_scored(pair(plan.model), how, plan.task, score, steps)
     return {
         "learned": learned,
         "shortcuts": {
@@ -198,44 +179,46 @@ def clocks(runs: dict[str, Run], steps: int) -> dict[str, dict[str, float]]:
 
 def text(plan: Bytes, seed: int) -> dict[str, Any]:
     """The few-shot suite, snippets read twice and the loss late and early, over training."""
-    arms = pair(plan.model)
     corpus = standard_library(plan.model.n_ctx)
     snippets = {
         "text": held_out_snippets(corpus.held_out, plan.n_snippets),
         "letters": random_letters(plan.n_snippets, plan.model.n_ctx // 2),
     }
-    suite: dict[str, Any] = {name: {} for name in arms}
-    tasks: dict[str, Any] = {}
-    repeats: dict[str, Any] = {
-        kind: {reading: {name: {} for name in arms} for reading in READINGS} for kind in snippets
-    }
-    positions: dict[str, Any] = {name: {} for name in arms}
 
-    def score(step: Step) -> None:
-        if step.step not in plan.scored_at:
-            return
-        name, at, model = step.name, str(step.step), arms[step.name].model
+    def score(model: GPT) -> dict[str, Any]:
         asked = few_shot_scores(model, plan.k_shots, n_questions=plan.n_questions)
-        suite[name][at] = {f"k = {k}": score for k, score in suite_score(asked).items()}
-        for task, of_task in asked.items():
-            of_arm = tasks.setdefault(task, {arm: {} for arm in arms})[name]
-            of_arm[at] = {f"k = {k}": score for k, score in of_task.items()}
-        for kind, of_kind in snippets.items():
-            for reading, losses in readings(model, of_kind).items():
-                repeats[kind][reading][name][at] = losses
-        positions[name][at] = late_and_early(model, corpus.held_out, plan)
+        return {
+            "suite": by_k(suite_score(asked)),
+            "tasks": {task: by_k(of_task) for task, of_task in asked.items()},
+            "snippets": {kind: readings(model, tokens) for kind, tokens in snippets.items()},
+            "positions": late_and_early(model, corpus.held_out, plan),
+        }
 
     how = replace(plan.training, seed=seed)
-    runs = train_matched(arms, how, corpus.train, callback=score, progress=False)
-    if any(one.interrupted for one in runs.values()):
-        raise KeyboardInterrupt
-    return {
-        "suite": suite,
-        "tasks": tasks,
-        "snippets": repeats,
-        "positions": positions,
-        "milliseconds a step": clocks(runs, how.steps),
-    }
+    runs, found = train_scored(pair(plan.model), how, corpus.train, score, plan.scored_at)
+    return arms_last(found) | {"milliseconds a step": clocks(runs, how.steps)}
+
+
+def by_k(scores: dict[int, float]) -> dict[str, float]:
+    """The scores under words."""
+    return {f"k = {k}": score for k, score in scores.items()}
+
+
+def arms_last(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """From arm, step and names to names, arm, step and the last name: as a record is read."""
+    leaves: dict[str, Any] = {}
+
+    def put(at: dict[str, Any], arm: str, step: str, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if any(isinstance(inner, dict) for inner in value.values()):
+                put(at.setdefault(name, {}), arm, step, value)
+            else:
+                at.setdefault(name, {}).setdefault(arm, {})[step] = value
+
+    for arm, steps in found.items():
+        for step, values in steps.items():
+            put(leaves, arm, step, values)
+    return leaves
 
 
 def held_out_snippets(held_out: ByteText, n: int) -> Tensor:

@@ -19,7 +19,7 @@ from rove_lab.experiment import Experiment
 from rove_lab.gpt_patterns import gpt_patterns
 from rove_lab.induction import Induction
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.progress import Step
+from rove_lab.scored_training import train_scored
 from rove_lab.tasks import NOT_ASKED
 from rove_lab.training import TrainConfig, train_matched
 
@@ -121,37 +121,20 @@ def heads(model: GPT, budget: Budget) -> dict[str, float]:
     return {kind: looks.mean(0).max().item() for kind, looks in kinds.items()}
 
 
-class Watched:
-    """A config that keeps the model it builds in reach, to be scored while it trains."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        self.config = config
-
-    def build(self) -> GPT:
-        """The model; the one and only, for ``model``."""
-        self.model = self.config.build()
-        return self.model
-
-
 def run(budget: Budget, row: str, seed: int) -> dict[str, Any]:
     """One matched pair of a shape: what both have learned every few steps, and their seconds."""
     config = budget.shapes[row]
-    arms = {name: Watched(replace(config, rotate_values=on)) for name, on in ARMS.items()}
-    learned: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
-
-    def score(step: Step) -> None:
-        if not step.step % budget.scored_every:
-            model = arms[step.name].model
-            found = answers(model, budget) | heads(model, budget)
-            learned[step.name][str(step.step)] = found
-
+    arms = {name: replace(config, rotate_values=on) for name, on in ARMS.items()}
     how = replace(budget.training, seed=seed, log_every=budget.scored_every)
     # The first step a process takes costs more than any other: it should not count as RoPE's.
-    first = {name: replace(config, rotate_values=on) for name, on in ARMS.items()}
-    train_matched(first, replace(how, steps=1), budget.task, progress=False)
-    runs = train_matched(arms, how, budget.task, callback=score, progress=False)
-    if any(one.interrupted for one in runs.values()):
-        raise KeyboardInterrupt
+    train_matched(arms, replace(how, steps=1), budget.task, progress=False)
+    runs, learned = train_scored(
+        arms,
+        how,
+        budget.task,
+        lambda model: answers(model, budget) | heads(model, budget),
+        range(budget.scored_every, how.steps + 1, budget.scored_every),
+    )
     return {
         "learned": learned,
         "milliseconds a step": {
