@@ -6,13 +6,14 @@ from math import log
 
 import pytest
 import torch
-from experiment_scripts import names, script
+from experiment_scripts import as_recorded, names, script
 
 from rove_lab.context_extension import yarn
 from rove_lab.data import standard_library
 from rove_lab.evaluation import loss_by_position, perplexity_by_length
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
+from rove_lab.records import open_record
 from rove_lab.training import TrainConfig
 
 SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, base=100.0, rotate_values=False)
@@ -210,3 +211,13 @@ def test_beta_fast_of_16_and_32_are_one_in_the_windows_of_the_record(length):
             turns[beta] = gpt.blocks[0].attn.rotary.inv_freq
     assert torch.equal(turns[16.0], turns[32.0])
     assert not torch.equal(turns[8.0], turns[32.0])
+
+
+# The record
+
+
+def test_the_committed_record_is_what_the_script_would_write(monkeypatch):
+    module, record = script("length", monkeypatch), open_record("length")
+    assert record.config == as_recorded(described(module.CPU), record.config)
+    assert names(record.values) == expected_names(module, module.CPU)
+    assert len(record.seeds) == module.EXPERIMENT.seeds
