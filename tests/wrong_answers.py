@@ -574,6 +574,38 @@ def contributions(pattern, v, W_O, u):
             "expected a tensor",
         ),
     ],
+    "ex-composition": [
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    OV, QK = W_V @ W_O, W_Q @ W_K.T
+    return (OV @ QK).norm() / (OV.norm() * QK.norm())
+""",
+            "Q-composition",
+        ),
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    OV, QK = W_V @ W_O, W_Q @ W_K.T
+    return (QK.T @ OV).norm() / (OV.norm() * QK.norm())
+""",
+            "the order is the other one",
+        ),
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    return (W_V @ W_O @ W_K @ W_Q.T).norm()
+""",
+            "divide by both norms",
+        ),
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    return (W_O @ W_K).norm() / (W_O.norm() * W_K.norm())
+""",
+            "W_V and W_Q belong to it",
+        ),
+    ],
     "ex-curve": [
         (
             """
@@ -635,6 +667,41 @@ def cosine_at(W_V, W_O, rotary, delta):
         ("def fooled(): return torch.eye(4) + 5 * torch.ones(4, 4).triu(1)", "token 3 raises"),
         ("def fooled(): return torch.ones(4, 4)", "as much as itself"),
         ("def fooled(): return torch.ones(4, 4).triu(1)", "all its eigenvalues are zero"),
+    ],
+    "ex-copying-at": [
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    found = torch.linalg.eigvals(W_O @ W_U @ W_E @ W_V)
+    return found.real.sum() / found.abs().sum()
+""",
+            "that is RoPE's",
+        ),
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    core = rotary.matrix(delta).to(W_V) @ W_O @ W_U @ W_E @ W_V
+    found = torch.linalg.eigvals(core)
+    return found.real.sum() / found.abs().sum()
+""",
+            "at -delta",
+        ),
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    core = rotary.matrix(delta).to(W_V).T @ W_O @ W_U @ W_E @ W_V
+    return torch.linalg.eigvals(core).real.sum()
+""",
+            "the sum of the eigenvalues",
+        ),
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    found = torch.linalg.eigvals(W_V @ rotary.matrix(delta).to(W_V).T @ W_O)
+    return found.real.sum() / found.abs().sum()
+""",
+            "W_E and W_U belong",
+        ),
     ],
     "ex-perplexity": [
         (
@@ -1103,6 +1170,133 @@ def pairs_for(difference, noise, shared):
     return 8 * (1 - shared) * noise**2 / difference**2
 """,
             "a whole one",
+        ),
+    ],
+    "ex-sign-test": [
+        (
+            """
+def sign_test(n, k):
+    return sum(math.comb(n, heads) for heads in range(max(k, n - k), n + 1)) / 2**n
+""",
+            "one side only",
+        ),
+        (
+            """
+def sign_test(n, k):
+    return min(1, 2 * sum(math.comb(n, heads) for heads in range(k, n + 1)) / 2**n)
+""",
+            "may be less than half",
+        ),
+        (
+            "def sign_test(n, k): return min(1, 2 * math.comb(n, k) / 2**n)",
+            "add what is more one-sided",
+        ),
+        (
+            """
+def sign_test(n, k):
+    return 2 * sum(math.comb(n, heads) for heads in range(max(k, n - k), n + 1)) / 2**n
+""",
+            "at most 1",
+        ),
+        ("def sign_test(n, k): return k / n", "no chance"),
+    ],
+    "ex-borne": [
+        ("def borne(gains): return gains.mean() > 0", "one pair says the opposite"),
+        ("def borne(gains): return (gains > 0).all()", "within two standard errors"),
+        (
+            "def borne(gains): return (gains > 0).all() and gains.mean() > 2 * gains.std()",
+            "over the root of n",
+        ),
+        (
+            """
+def borne(gains):
+    error = gains.std(correction=0) / len(gains) ** 0.5
+    return (gains > 0).all() and gains.mean() > 2 * error
+""",
+            "divide by n - 1",
+        ),
+        ("def borne(gains): return False", "bear it out"),
+    ],
+    "ex-by-chance": [
+        ("def by_chance(claims, level): return claims * level", "can exceed 1"),
+        ("def by_chance(claims, level): return (1 - level) ** claims", "none is passed"),
+        ("def by_chance(claims, level): return level**claims", "all of them are passed"),
+        ("def by_chance(claims, level): return 1 - level**claims", "not all of them"),
+    ],
+    "ex-nats-ahead": [
+        ("def nats_ahead(rope, rove): return rope - rove", "in perplexity"),
+        ("def nats_ahead(rope, rove): return math.log(rove / rope)", "ahead is positive"),
+        ("def nats_ahead(rope, rove): return rope / rove", "that is a ratio"),
+        ("def nats_ahead(rope, rove): return math.log2(rope / rove)", "in bits"),
+        ("def nats_ahead(rope, rove): return math.log10(rope / rove)", "base ten"),
+        ("def nats_ahead(rope, rove): return 1 - rove / rope", "that is the share"),
+    ],
+    "ex-beyond-sum": [
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(plain / both)",
+            "take off what each gains",
+        ),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(yarn / both)",
+            "what RoVE adds over YaRN",
+        ),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(rove / both)",
+            "what YaRN adds over RoVE",
+        ),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(plain * both / rove / yarn)",
+            "the other way round",
+        ),
+        ("def beyond_sum(plain, rove, yarn, both): return rove + yarn - plain - both", "logarithm"),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(plain / rove * plain / yarn)",
+            "the sum of the gains",
+        ),
+    ],
+    "ex-reach": [
+        (
+            """
+def reach(lengths, perplexities, limit):
+    return lengths[perplexities <= limit][-1]
+""",
+            "last length that was measured below",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    return lengths[perplexities > limit][0]
+""",
+            "first length that was measured above",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    i = (perplexities > limit).long().argmax()
+    along = (limit - perplexities[i - 1]) / (perplexities[i] - perplexities[i - 1])
+    return lengths[i - 1] + along * (lengths[i] - lengths[i - 1])
+""",
+            "logarithms of both",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    i = (perplexities > limit).long().argmax()
+    low, high = perplexities[i - 1].log(), perplexities[i].log()
+    along = (math.log(limit) - low) / (high - low)
+    return lengths[i - 1] + along * (lengths[i] - lengths[i - 1])
+""",
+            "the length is not yet",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    i = (perplexities > limit).long().argmax()
+    low, high = perplexities[i - 1].log(), perplexities[i].log()
+    along = (math.log(limit) - low) / (high - low)
+    return lengths[i] * (lengths[i - 1] / lengths[i]) ** along
+""",
+            "from the wrong end",
         ),
     ],
 }
