@@ -1,0 +1,92 @@
+r"""A matched pair that is scored while it trains: not what it loses, but what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from rove_lab.arm import ModelConfig, Run
+from rove_lab.progress import Step
+from rove_lab.tasks import Task
+from rove_lab.train_config import TrainConfig
+from rove_lab.training import train_matched
+
+__all__ = ["train_scored"]
+
+
+def train_scored(
+    model_configs: Mapping[str, ModelConfig],
+    train_config: TrainConfig,
+    task: Task,
+    score: Callable[[Any], dict[str, float]],
+    steps: Collection[int],
+    *,
+    callback: Callable[[str, int, dict[str, float]], None] | None = None,
+    progress: bool = False,
+) -> tuple[dict[str, Run], dict[str, dict[str, dict[str, float]]]]:
+    """Train models as :func:`rove_lab.training.train_matched` does, and score them at some steps.
+
+    Scoring draws nothing from the stream of the batches, and its time is no arm's: the runs are
+    those that would have been made without it.
+
+    Args:
+        model_configs: Name to config.
+        train_config: How to train each of them.
+        task: Draws the batches and measures the loss.
+        score: From a model to its named scores, without gradients.
+        steps: When to score: multiples of ``train_config.log_every``, or the last step.
+        callback: Called with a model's name, the step and the scores, as they come.
+        progress: Whether to print a line with losses and time left now and then.
+
+    Returns:
+        Name to run, and name to step to scores, the step as a word, as records have it.
+
+    Raises:
+        ValueError: If a step is none that is reported.
+        KeyboardInterrupt: On Ctrl-C, once the step is done: half a curve answers nothing.
+
+    Example:
+        >>> from rove_lab.evaluation import held_out_scores
+        >>> from rove_lab.induction import Induction
+        >>> from rove_lab.model import GPTConfig
+        >>> task, how = Induction(), TrainConfig(steps=20, batch_size=2)
+        >>> arms = {"RoVE": GPTConfig(d_vocab=task.d_in, d_model=16)}
+        >>> ask = lambda model: held_out_scores(model, task, 8)
+        >>> train_scored(arms, how, task, ask, [10, 20])[1]
+        {'RoVE': {'10': {'nats': ..., 'accuracy': ...}, '20': {'nats': ..., 'accuracy': ...}}}
+    """
+    every, last = train_config.log_every, train_config.steps
+    if odd := [s for s in steps if not 0 < s <= last or (s % every and s != last)]:
+        raise ValueError(
+            f"expected steps to score at among the reports, every {every} up to {last}, got {odd}: "
+            "change them, or log_every."
+        )
+    arms = {name: _Watched(config) for name, config in model_configs.items()}
+    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
+
+    def at_report(report: Step) -> None:
+        if report.step in steps:
+            with torch.no_grad():
+                scores = score(arms[report.name].model)
+            found[report.name][str(report.step)] = scores
+            if callback is not None:
+                callback(report.name, report.step, scores)
+
+    runs = train_matched(arms, train_config, task, callback=at_report, progress=progress)
+    if any(run.interrupted for run in runs.values()):
+        raise KeyboardInterrupt
+    return runs, found
+
+
+class _Watched:
+    """A config that keeps the model it builds in reach."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+
+    def build(self) -> nn.Module:
+        self.model = self.config.build()
+        return self.model
