@@ -950,6 +950,111 @@ def share(step, steps, warmup, final):
             "take half of it",
         ),
     ],
+    "ex-scored": [
+        ("def scored(n, lengths): return torch.arange(n) > 0", "every window has a first token"),
+        (
+            "def scored(n, lengths): return torch.arange(n) % lengths[-1] != 0",
+            "shorter ones open more often",
+        ),
+        ("def scored(n, lengths): return torch.arange(n) % lengths[0] == 0", "the other way round"),
+        (
+            "def scored(n, lengths): return (torch.arange(n) + 1) % lengths[0] != 0",
+            "it is the first that has nothing",
+        ),
+        ("def scored(n, lengths): return torch.arange(n) >= lengths[0]", "too strict"),
+    ],
+    "ex-kept": [
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq > beta_fast).sum()
+""",
+            "2 pi radians",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq <= 2 * torch.pi * beta_fast).sum()
+""",
+            "turn less often",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return 1 + (n_ctx * inv_freq > 2 * torch.pi * beta_fast).sum()
+""",
+            "one too many",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq > 2 * torch.pi).sum()
+""",
+            "compare with beta_fast",
+        ),
+    ],
+    "ex-ramp": [
+        ("def ramp(inv_freq, factor, low, high): return inv_freq / factor", "slows every plane"),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = ((torch.arange(len(inv_freq)) - low) / (high - low)).clamp(0, 1)
+    return along * inv_freq + (1 - along) * inv_freq / factor
+""",
+            "wrong way round",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = (torch.arange(len(inv_freq)) - low) / (high - low)
+    return (1 - along) * inv_freq + along * inv_freq / factor
+""",
+            "clamp it",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = ((torch.arange(len(inv_freq)) - low) / (high - low)).clamp(0, 1)
+    return (1 - along) * inv_freq + along * inv_freq * factor
+""",
+            "makes them faster",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    return torch.where(torch.arange(len(inv_freq)) <= low, inv_freq, inv_freq / factor)
+""",
+            "that is a step",
+        ),
+    ],
+    "ex-overlap": [
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return rope_yarn - rove_yarn",
+            "how much less",
+        ),
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return rope - rove_yarn",
+            "gain of both together",
+        ),
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return 2 * rope - rove - rope_yarn",
+            "take away",
+        ),
+        (
+            """
+def overlap(rope, rove, rope_yarn, rove_yarn):
+    return (rove - rope) - (rove_yarn - rope_yarn)
+""",
+            "the sign",
+        ),
+        (
+            """
+def overlap(rope, rove, rope_yarn, rove_yarn):
+    return (rope - rove - rope_yarn + rove_yarn).mean().expand(len(rope))
+""",
+            "one number a seed",
+        ),
+    ],
     "ex-accumulate": [
         (
             "def accumulate(batch_size, n_devices, fits): return -(-batch_size // fits)",
