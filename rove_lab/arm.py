@@ -16,10 +16,11 @@ from rove_lab.checkpoints import load_weights, save_weights
 from rove_lab.evaluation import logits_of
 from rove_lab.tasks import NOT_ASKED, Task
 from rove_lab.train_config import TrainConfig
+from rove_lab.weight_files import write_tensors
 
 try:
     from accelerate import Accelerator
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 except ImportError as error:
     raise ImportError(
         'training runs on accelerate, which is missing: pip install "rove-lab[training]"'
@@ -163,7 +164,7 @@ class Arm:
         save_weights(model, folder)
         moments = self.optimizer.state_dict()["state"]
         flat = {f"{i}.{key}": t for i, state in moments.items() for key, t in state.items()}
-        save_file({key: t.contiguous() for key, t in flat.items()}, folder / _MOMENTS)
+        write_tensors(flat, folder / _MOMENTS)
         run = self.run
         return {
             "steps": run.steps,

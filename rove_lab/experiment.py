@@ -80,7 +80,9 @@ class Experiment:
             it trains with the seed, and raises KeyboardInterrupt where a training was stopped.
         headline: From what ``run`` returned to a few words, for who waits.
         seeds: How many, unless the command line says otherwise.
-        config: From a budget to what the record says was set.
+        config: From a budget to what the record says was set; asked when the jobs are done.
+        kind: Of its record: ``"experiment"``, or ``"checkpoint"`` for models that are kept, of
+            which one seed will do.
 
     Example:
         >>> coin = dict(slug="coin", question="Is it fair?", budget=None, gpu_budget=None)
@@ -99,6 +101,7 @@ class Experiment:
     headline: Callable[[dict[str, Any]], str] = lambda found: "done"
     seeds: int = 3
     config: Callable[[Any], dict[str, Any]] = described
+    kind: str = "experiment"
 
     @property
     def root(self) -> Path:
@@ -136,14 +139,14 @@ class Experiment:
 
         Args:
             budget: What is done.
-            seeds: Three or more.
+            seeds: Three or more, for an experiment.
             workers: Jobs at a time, one process and one thread each; 1 is this process.
 
         Returns:
             The record.
 
         Raises:
-            ValueError: If there are fewer than three seeds, or jobs do not give the same numbers.
+            ValueError: If there are too few seeds, or jobs do not give the same numbers.
             KeyboardInterrupt: If it was stopped.
         """
         started, cpu_s = time.perf_counter(), 0.0
@@ -163,7 +166,7 @@ class Experiment:
             _put(values, names, _merged([of_seed[seed] for seed in seeds]))
         return Record(
             question=self.question,
-            kind="experiment",
+            kind=self.kind,
             config=self.config(budget),
             seeds=list(seeds),
             values=values,
@@ -185,7 +188,7 @@ class Experiment:
             """Do every job for every seed, and write the record.
 
             Args:
-                seeds: Repetitions, three or more.
+                seeds: Repetitions, three or more for an experiment.
                 workers: Jobs at a time; two on a CPU, with a thread each, and one on a GPU.
                 gpu: Spend the budget for a GPU instead of the one for two cores of a CPU.
                 folder: Where record.json goes.

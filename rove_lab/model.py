@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
 from rove_lab.arguments import (
     check_flag,
@@ -16,11 +15,13 @@ from rove_lab.arguments import (
     check_number,
     check_size,
 )
+from rove_lab.bundled import bundled_folder
 from rove_lab.masking import Positions
 from rove_lab.rotary import RotaryEmbedding
 from rove_lab.self_attention import KVCache, RotarySelfAttention, SharedRotations
+from rove_lab.transformer_block import Block, norm
 
-__all__ = ["GPT", "GPTConfig"]
+__all__ = ["GPT", "GPTConfig", "load_pretrained"]
 
 
 @dataclass(frozen=True)
@@ -136,53 +137,6 @@ class GPTConfig:
         return GPT(self)
 
 
-class MLP(nn.Module):
-    r"""One hidden layer, :math:`W_{out}\,\mathrm{gelu}(W_{in} x)`, without biases."""
-
-    def __init__(self, d_model: int, d_mlp: int) -> None:
-        super().__init__()
-        self.W_in = nn.Linear(d_model, d_mlp, bias=False)
-        self.W_out = nn.Linear(d_mlp, d_model, bias=False)
-        for layer in (self.W_in, self.W_out):
-            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[batch, pos, d_model]`` to the same."""
-        out: Tensor = self.W_out(gelu(self.W_in(x)))
-        return out
-
-
-class Block(nn.Module):
-    r"""Attention and an MLP, each adding to the residual stream what it makes of its norm."""
-
-    def __init__(
-        self, config: GPTConfig, rotary: RotaryEmbedding, value_rotary: RotaryEmbedding | None
-    ) -> None:
-        super().__init__()
-        c = config
-        self.ln1, self.ln2 = norm(c), norm(c)
-        self.attn = RotarySelfAttention(
-            c.d_model, c.n_heads, c.n_kv_heads, c.d_head, rotary, c.rotate_values, value_rotary
-        )
-        self.mlp = MLP(c.d_model, c.d_mlp or 4 * c.d_model)
-        with torch.no_grad():  # what all layers together write stays of order one
-            for weight in (self.attn.W_O, self.mlp.W_out.weight):
-                weight /= (2 * c.n_layers) ** 0.5
-
-    def forward(self, x: Tensor, **how: Any) -> Tensor:
-        """``[batch, pos, d_model]`` to the same; ``how`` is the attention's."""
-        x = x + self.attn(self.ln1(x), **how)
-        out: Tensor = x + self.mlp(self.ln2(x))
-        return out
-
-
-def norm(config: GPTConfig) -> nn.Module:
-    """The norm of ``config``, with weights and without biases."""
-    if config.rms_norm:
-        return nn.RMSNorm(config.d_model, eps=1e-5)
-    return nn.LayerNorm(config.d_model, eps=1e-5, bias=False)
-
-
 class GPT(nn.Module):
     r"""A decoder like GPT-2's, with rotary attention instead of learned positions.
 
@@ -209,8 +163,8 @@ class GPT(nn.Module):
         self.config = config
         self.embed = nn.Embedding(config.d_vocab, config.d_model)
         turns = config.rotaries()  # of every layer, so that a pass makes one table
-        self.blocks = nn.ModuleList(Block(config, *turns) for _ in range(config.n_layers))
-        self.ln_final = norm(config)
+        self.blocks = nn.ModuleList(self._block(*turns) for _ in range(config.n_layers))
+        self.ln_final = norm(config.d_model, config.rms_norm)
         self.unembed = nn.Linear(config.d_model, config.d_vocab, bias=False)
         for weight in (self.embed.weight, self.unembed.weight):
             nn.init.normal_(weight, std=config.d_model**-0.5)
@@ -292,6 +246,13 @@ class GPT(nn.Module):
             tokens = torch.cat((tokens, new), 1)
         return tokens
 
+    def _block(self, rotary: RotaryEmbedding, value_rotary: RotaryEmbedding | None) -> Block:
+        c = self.config
+        attention = RotarySelfAttention(
+            c.d_model, c.n_heads, c.n_kv_heads, c.d_head, rotary, c.rotate_values, value_rotary
+        )
+        return Block(attention, c.d_mlp or 4 * c.d_model, c.n_layers, c.rms_norm)
+
     def _check(self, tokens: Tensor, cache: tuple[KVCache, ...] | None) -> None:
         check_integers("tokens", tokens)
         if tokens.dim() != 2 or 0 in tokens.shape:
@@ -313,3 +274,31 @@ class GPT(nn.Module):
                 f"expected caches of one length, got {lengths}: a pass was stopped half-way; slice "
                 "k, v and positions of each to the shortest, or begin anew."
             )
+
+
+def load_pretrained(name: str) -> GPT:
+    """A trained model that comes with the package: no network, no training.
+
+    The two are a matched pair of the ``"tiny"`` preset, a RoPE and a RoVE model that started from
+    the same weights and saw the same batches of Python's standard library as bytes; the record
+    ``byte_pair`` says how. One seed: for looking into, not for comparing the two.
+
+    Args:
+        name: ``"byte-rope"`` or ``"byte-rove"``.
+
+    Returns:
+        The model on the CPU, in evaluation mode, in float32.
+
+    Raises:
+        ValueError: If there is no such model; says which there are. Or if its weights are not
+            those that were shipped, by their SHA-256.
+        ImportError: If safetensors is missing.
+
+    Example:
+        >>> load_pretrained("byte-rove").config.rotate_values
+        True
+    """
+    folder = bundled_folder(name)
+    from rove_lab.weight_files import read_model  # safetensors is a part of the extra "training"
+
+    return read_model(folder, GPTConfig)

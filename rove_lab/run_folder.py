@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rove_lab.checkpoints import load_model, read_json, sha256, write_folder
+from rove_lab.checkpoints import load_model
 from rove_lab.model import GPT
-from rove_lab.shard_index import whole_file
+from rove_lab.whole_files import read_json, sha256, whole_file, write_folder
 
 __all__ = ["RunFolder", "trained_models"]
 

@@ -3,14 +3,12 @@ r"""The index of a folder of token shards: what is in it, how it was made, wheth
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rove_lab.arguments import check_index, check_size
+from rove_lab.whole_files import whole_file
 
 __all__ = ["PARTS", "Shard", "ShardIndex", "read_index", "whole_file", "write_index"]
 
@@ -187,39 +185,3 @@ def write_index(index: ShardIndex, folder: Path | str) -> Path:
     with whole_file(path) as file:
         file.write((json.dumps(stored, indent=1, ensure_ascii=False) + "\n").encode())
     return path
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that appears under its name when it is whole, and not at all otherwise.
-
-    It is written under another name, forced to the disk, then renamed: not even a power cut leaves
-    a half of it. What fails leaves nothing behind.
-
-    Args:
-        path: Of the file, replaced where there is one.
-
-    Yields:
-        The open file.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, whole_file(Path(folder) / "a") as file:
-        ...     file.write(b"text"), (Path(folder) / "a").exists()
-        (4, False)
-    """
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # the name is on the disk, too, where folders can be opened
-        folder = os.open(path.parent, os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

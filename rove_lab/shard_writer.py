@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 
 from rove_lab.data import is_held_out
 from rove_lab.progress import ProgressLine
-from rove_lab.shard_index import PARTS, Shard, ShardIndex, read_index, whole_file, write_index
+from rove_lab.shard_index import PARTS, Shard, ShardIndex, read_index, write_index
+from rove_lab.whole_files import whole_file
 
 try:
     import numpy as np

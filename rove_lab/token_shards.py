@@ -3,7 +3,6 @@ r"""Tokens on the disk, read where they lie: a corpus larger than the memory, wi
 from __future__ import annotations
 
 import copy
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from rove_lab.arguments import check_size
 from rove_lab.data import Split
 from rove_lab.next_token import NextToken
 from rove_lab.shard_index import Shard, ShardIndex, read_index
+from rove_lab.whole_files import sha256
 
 try:
     import numpy as np
@@ -198,15 +198,10 @@ def _check_shards(folder: Path, shards: tuple[Shard, ...], index: ShardIndex) ->
         if (size := path.stat().st_size) != wanted:
             raise _damaged(path, f"{wanted} bytes", f"{size}", index)
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
-        found = pool.map(_sha256, [folder / shard.name for shard in shards])
+        found = pool.map(sha256, [folder / shard.name for shard in shards])
         for shard, digest in zip(shards, found, strict=True):
             if digest != shard.sha256:
                 raise _damaged(folder / shard.name, f"SHA-256 {shard.sha256}", digest, index)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(path: Path, wanted: str, got: str, index: ShardIndex) -> ValueError:

@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from rove_lab import checkpoints
+from rove_lab import weight_files
 from rove_lab.checkpoints import load_model, load_weights, save_model, save_weights, write_folder
 from rove_lab.model import GPT, GPTConfig
 
@@ -106,7 +106,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path):
     save_model(model, tmp_path / "mine")
     full = SafetensorError("Error while serializing: I/O error: No space left on device")
     with (
-        patch.object(checkpoints, "write_weights", side_effect=full),
+        patch.object(weight_files, "save_model", side_effect=full),
         pytest.raises(OSError, match=r"expected room to write .*mine, got: .*No space left"),
     ):
         save_model(GPT(CONFIG), tmp_path / "mine")

@@ -26,7 +26,7 @@ from rove_lab.context_extension import choose_beta_fast, yarn_by_length
 from rove_lab.data import ByteText, text_files
 from rove_lab.evaluation import loss_by_position, perplexity_by_length
 from rove_lab.few_shot import few_shot_scores, suite_score
-from rove_lab.model import GPT, GPTConfig
+from rove_lab.model import GPT, GPTConfig, load_pretrained
 from rove_lab.run_folder import last_checkpoint, trained_models
 from rove_lab.training import train_matched
 
@@ -215,6 +215,36 @@ def test_generate_reads_a_model_s_folder(capsys):
     save_model(GPT(CONFIG), "mine")
     assert run(["generate", "mine", "--n-tokens", "5", "--temperature", "0"]) == 0
     assert capsys.readouterr().out.startswith("--- RoVE\ndef ")
+
+
+def test_a_model_that_comes_with_the_package_goes_by_its_name(capsys):
+    assert run(["generate", "byte-rove", "--n-tokens", "5", "--temperature", "0"]) == 0
+    said = capsys.readouterr().out
+    shipped = load_pretrained("byte-rove")
+    assert_same(models_in(Path("byte-rove")), {"RoVE": shipped})
+    tokens = torch.tensor([list(b"def ")])
+    written = shipped.generate(tokens, 5, temperature=0.0)[0].tolist()
+    assert bytes(written).decode() in said
+    assert corpus_of(Path("byte-rove")) == Corpus()
+    mine = GPT(CONFIG).eval()
+    save_model(mine, "byte-rove")  # a folder of that name goes first
+    assert_same(models_in(Path("byte-rove")), {"RoVE": mine})
+
+
+def test_evaluate_takes_the_name_too(capsys):
+    asked = [
+        "--n-tokens",
+        "1024",
+        "--lengths",
+        "128",
+        "--shots",
+        "--no-yarn",
+        "--out",
+        "found.json",
+    ]
+    assert run(["evaluate", "byte-rope", *asked]) == 0
+    found = json.loads(Path("found.json").read_text())["values"]["RoPE"]
+    assert found["perplexity at 128 (1 ×)"] < 6
 
 
 @pytest.mark.parametrize(

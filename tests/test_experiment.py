@@ -110,10 +110,8 @@ def test_it_says_what_it_asks_and_refuses_a_gpu_that_is_not_there(script):
     assert "expected a GPU, got none" in done.stderr
 
 
-def experiment(run, jobs=lambda budget: [()]):
-    return Experiment(
-        slug="a", question="?", budget=Budget(), gpu_budget=Budget(), run=run, jobs=jobs
-    )
+def experiment(run, **more):
+    return Experiment(slug="a", question="?", budget=Budget(), gpu_budget=Budget(), run=run, **more)
 
 
 def test_seeds_that_give_other_numbers_are_refused():
@@ -125,6 +123,18 @@ def test_seeds_that_give_other_numbers_are_refused():
 def test_fewer_than_three_seeds_are_refused():
     with pytest.raises(ValueError, match="3 seeds or more"):
         experiment(lambda budget, seed: {"a": 1.0}).record(Budget(), [0, 1])
+
+
+def test_one_seed_will_do_for_models_that_are_kept_and_their_config_is_asked_last():
+    written = []
+    kept = experiment(
+        lambda budget, seed: written.append(seed) or {"a": 1.0},
+        kind="checkpoint",
+        config=lambda budget: {"files": [*written]},
+    )
+    record = kept.record(Budget(), [5])
+    assert record.kind == "checkpoint"
+    assert record.config == {"files": [5]}
 
 
 def test_a_job_that_was_stopped_leaves_no_record(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import json
 import pytest
 from token_documents import settings
 
-from rove_lab.shard_index import Shard, read_index, whole_file, write_index
+from rove_lab.shard_index import Shard, read_index, write_index
 
 SHARDS = (Shard(0, False, 3, 40, "a" * 64), Shard(0, True, 1, 10, "b" * 64))
 
@@ -65,25 +65,3 @@ def test_a_damaged_index_is_refused(tmp_path, spoil):
 def test_a_folder_without_an_index_is_no_folder_of_shards(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"expected token shards in .*, got no index.json"):
         read_index(tmp_path)
-
-
-def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    path, forced = tmp_path / "a", []
-    monkeypatch.setattr("os.fsync", lambda number: forced.append(path.exists()))
-    with whole_file(path) as file:
-        file.write(b"after")
-    assert forced == [False, True], "the content, then the folder with its name"
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"before")
-    with pytest.raises(TypeError, match="bytes-like"), whole_file(path) as file:
-        file.write(b"half of") and file.write("it")
-    assert [each.name for each in tmp_path.iterdir()] == ["a"]
-    assert path.read_bytes() == b"before"
-    with whole_file(path) as file:
-        file.write(b"after")
-        assert path.read_bytes() == b"before"
-    assert path.read_bytes() == b"after"
-    assert [each.name for each in tmp_path.iterdir()] == ["a"]

@@ -574,6 +574,38 @@ def contributions(pattern, v, W_O, u):
             "expected a tensor",
         ),
     ],
+    "ex-composition": [
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    OV, QK = W_V @ W_O, W_Q @ W_K.T
+    return (OV @ QK).norm() / (OV.norm() * QK.norm())
+""",
+            "Q-composition",
+        ),
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    OV, QK = W_V @ W_O, W_Q @ W_K.T
+    return (QK.T @ OV).norm() / (OV.norm() * QK.norm())
+""",
+            "the order is the other one",
+        ),
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    return (W_V @ W_O @ W_K @ W_Q.T).norm()
+""",
+            "divide by both norms",
+        ),
+        (
+            """
+def composition(W_V, W_O, W_Q, W_K):
+    return (W_O @ W_K).norm() / (W_O.norm() * W_K.norm())
+""",
+            "W_V and W_Q belong to it",
+        ),
+    ],
     "ex-curve": [
         (
             """
@@ -635,6 +667,41 @@ def cosine_at(W_V, W_O, rotary, delta):
         ("def fooled(): return torch.eye(4) + 5 * torch.ones(4, 4).triu(1)", "token 3 raises"),
         ("def fooled(): return torch.ones(4, 4)", "as much as itself"),
         ("def fooled(): return torch.ones(4, 4).triu(1)", "all its eigenvalues are zero"),
+    ],
+    "ex-copying-at": [
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    found = torch.linalg.eigvals(W_O @ W_U @ W_E @ W_V)
+    return found.real.sum() / found.abs().sum()
+""",
+            "that is RoPE's",
+        ),
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    core = rotary.matrix(delta).to(W_V) @ W_O @ W_U @ W_E @ W_V
+    found = torch.linalg.eigvals(core)
+    return found.real.sum() / found.abs().sum()
+""",
+            "at -delta",
+        ),
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    core = rotary.matrix(delta).to(W_V).T @ W_O @ W_U @ W_E @ W_V
+    return torch.linalg.eigvals(core).real.sum()
+""",
+            "the sum of the eigenvalues",
+        ),
+        (
+            """
+def copying_at(W_E, W_V, W_O, W_U, rotary, delta):
+    found = torch.linalg.eigvals(W_V @ rotary.matrix(delta).to(W_V).T @ W_O)
+    return found.real.sum() / found.abs().sum()
+""",
+            "W_E and W_U belong",
+        ),
     ],
     "ex-perplexity": [
         (

@@ -1,4 +1,4 @@
-"""Chapter 8: what a head prefers unread, how far its OV circuit turned, a score that is fooled."""
+"""Chapter 8: what a head prefers unread, how far its OV turned, what it copies from where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from rove_lab.checks.verdict import call, compare, draw, read, require, verdict
 from rove_lab.rotary import RotaryEmbedding
 
-__all__ = ["check_cosine", "check_curve", "check_fooled"]
+__all__ = ["check_copying_at", "check_cosine", "check_curve", "check_fooled"]
 
 
 def check_curve(curve: object) -> None:
@@ -114,6 +114,61 @@ def check_fooled(fooled: object) -> None:
             own, most = M[token, token].item(), others[token].item()
             require(own <= most + 1e-9, f"token {token} raises its own logit most: it copies.")
             require(own < most - 1e-9, f"token {token} raises another as much as itself, not more.")
+
+
+def check_copying_at(copying_at: object) -> None:
+    r"""Check ``copying_at(W_E, W_V, W_O, W_U, rotary, delta)``: a copying score under RoVE.
+
+    Args:
+        copying_at: From ``[d_vocab, d_model]``, one head's ``[d_model, d_head]`` and ``[d_head,
+            d_model]``, ``[d_model, d_vocab]``, stored for rows, and an offset in tokens to
+            :math:`\sum_k \operatorname{Re}\lambda_k / \sum_k |\lambda_k|` of the full OV circuit
+            at that offset.
+
+    Example:
+        >>> check_copying_at(lambda W_E, W_V, W_O, W_U, rotary, delta: 0.5)
+        Not solved yet: on one of our inputs the answer is ...
+    """
+    with verdict("a RoVE head has a copying score for every distance."):
+        random = draw(803)
+        for d_vocab, d_model, d, delta in ((9, 6, 4, -2), (12, 8, 6, -5), (7, 7, 4, -1)):
+            rotary = RotaryEmbedding(d, base=20.0)
+            W_E, W_V, W_O, W_U = (
+                torch.randn(shape, generator=random, dtype=torch.float64)
+                for shape in ((d_vocab, d_model), (d_model, d), (d, d_model), (d_model, d_vocab))
+            )
+            W_O, W_U = W_O + 0.8 * W_V.T, W_U + W_E.T  # a head that copies, more or less
+            R, before, after = rotary.matrix(delta), W_E @ W_V, W_O @ W_U
+            found = torch.linalg.eigvals(before @ R.T @ after)
+            right = found.real.sum() / found.abs().sum()
+            mistakes: dict[str, Tensor | float] = {
+                "that is RoPE's, the same at every offset: under RoVE the value turns.": (
+                    _copying(before @ after)
+                ),
+                "that is the score at -delta: weights for rows take R_delta transposed.": (
+                    _copying(before @ R @ after)
+                ),
+                "that turns it twice: only their difference is left of two rotations.": (
+                    _copying(before @ R.T @ R.T @ after)
+                ),
+                "that is the sum of the eigenvalues: divide it by the sum of their sizes.": (
+                    found.real.sum()
+                ),
+                "the size of a complex eigenvalue is its absolute value, not its real part's.": (
+                    found.real.sum() / found.real.abs().sum()
+                ),
+                "the circuit goes from token to logit: W_E and W_U belong to it.": (
+                    _copying(W_V @ R.T @ W_O)
+                ),
+            }
+            answer = read(call(copying_at, W_E, W_V, W_O, W_U, rotary, delta), [])
+            compare(answer, right, mistakes)
+
+
+def _copying(circuit: Tensor) -> Tensor:
+    found = torch.linalg.eigvals(circuit)
+    score: Tensor = found.real.sum() / found.abs().sum()
+    return score
 
 
 def _cosine(A: Tensor, B: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Chapter 7: does a head copy, does it look at the same word, and what did each message add?"""
+"""Chapter 7: does a head copy, does it look at the same word, whom does it read, what was added?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rove_lab.checks.verdict import call, compare, draw, read, verdict
 
-__all__ = ["check_contributions", "check_copying", "check_duplicate"]
+__all__ = ["check_composition", "check_contributions", "check_copying", "check_duplicate"]
 
 
 def check_copying(copying: object) -> None:
@@ -134,6 +134,56 @@ def check_contributions(contributions: object) -> None:
             }
             answer = call(contributions, pattern, v, W_O, u)
             compare(read(answer, [heads, n, n]), right, mistakes)
+
+
+def check_composition(composition: object) -> None:
+    r"""Check ``composition(W_V, W_O, W_Q, W_K)``: how much of one head's writing another looks for.
+
+    Args:
+        composition: From an earlier head's ``[d_model, d_head]`` and ``[d_head, d_model]`` and a
+            later one's two ``[d_model, d_head]``, stored for rows, to :math:`\lVert QK\,OV\rVert
+            / (\lVert QK\rVert\,\lVert OV\rVert)` in the Frobenius norm.
+
+    Example:
+        >>> check_composition(lambda W_V, W_O, W_Q, W_K: (W_O @ W_K).norm())
+        Not solved yet: on one of our inputs the answer is ...
+    """
+    with verdict("who reads whom stands in the weights; no text has been read."):
+        random = draw(704)
+        for d_model, d_head in ((7, 3), (10, 4), (6, 2)):
+            W_V, W_Q, W_K = (
+                torch.randn(d_model, d_head, generator=random, dtype=torch.float64) for _ in "vqk"
+            )
+            W_O = torch.randn(d_head, d_model, generator=random, dtype=torch.float64)
+            W_K = W_K + 0.7 * W_O[: W_K.shape[1]].T  # it looks for what is written
+            OV, QK = W_V @ W_O, W_Q @ W_K.T
+            both = OV @ QK.T
+            sizes = OV.norm() * QK.norm()
+            spectral = torch.linalg.matrix_norm(both, 2) / (
+                torch.linalg.matrix_norm(OV, 2) * torch.linalg.matrix_norm(QK, 2)
+            )
+            right = both.norm() / sizes
+            mistakes: dict[str, Tensor | float] = {
+                "that is Q-composition: what was written is a part of the key here.": (
+                    (OV @ QK).norm() / sizes
+                ),
+                "the earlier head writes, the later one reads: the order is the other one.": (
+                    (QK.T @ OV).norm() / sizes
+                ),
+                "the key reads what OV wrote, its second axis, not what OV had read.": (
+                    (QK @ OV).norm() / sizes
+                ),
+                "divide by both norms, or large weights look like an agreement.": both.norm(),
+                "divide by the norm of QK, too.": both.norm() / OV.norm(),
+                "divide by the norm of OV, too.": both.norm() / QK.norm(),
+                "Frobenius norms: the root of the sum of squares of all entries.": spectral,
+                "a ratio of norms, not of their squares.": right**2,
+                "W_V and W_Q belong to it: they say how much of each direction counts.": (
+                    (W_O @ W_K).norm() / (W_O.norm() * W_K.norm())
+                ),
+            }
+            answer = read(call(composition, W_V, W_O, W_Q, W_K), [])
+            compare(answer, right, mistakes)
 
 
 def _duplicates(pattern: Tensor, ids: list[int]) -> tuple[Tensor, dict[str, Tensor | float]]:

@@ -39,7 +39,7 @@ class Evaluate:
 
     Args:
         model: A run's folder, a model's, or the name of a causal language model on the Hugging
-            Face hub.
+            Face hub; or byte-rope or byte-rove, which come with the package.
         corpus: What to read; what a run was trained on by default.
         n_ctx: Tokens of the trained window; what the model's config says by default.
         lengths: Tokens of a window to measure at, each a divisor of the longest.

@@ -22,7 +22,7 @@ class Generate:
     For example: python -m rove_lab generate runs/compare-tiny --prompt "def " --temperature 0.7
 
     Args:
-        folder: A run's folder, or a model's.
+        folder: A run's folder, or a model's; or byte-rope or byte-rove, which are trained already.
         prompt: What the text begins with.
         n_tokens: How many tokens to add: bytes, for a model that reads bytes.
         temperature: Below 1 the likely becomes likelier; 0 always takes the likeliest.

@@ -16,9 +16,9 @@ from rove_lab.data import Split
 from rove_lab.model import GPTConfig
 from rove_lab.progress import Step
 from rove_lab.run_folder import last_checkpoint
-from rove_lab.shard_index import whole_file
 from rove_lab.train_config import TrainConfig
 from rove_lab.training import Run, train_matched
+from rove_lab.whole_files import whole_file
 
 __all__ = ["SETTINGS", "learn", "say", "write_json"]
 
