@@ -785,6 +785,91 @@ def hardly_turning(rotary, n_ctx, angle):
             "not in degrees",
         ),
     ],
+    "ex-answer-place": [
+        (
+            "def answer_place(tokens): return (tokens == tokens[:, -1:]).int().argmax(-1)",
+            "where the key stands",
+        ),
+        (
+            """
+def answer_place(tokens):
+    return torch.full((len(tokens),), tokens.shape[1])
+""",
+            "past the end",
+        ),
+        (
+            "def answer_place(tokens): return (tokens == tokens[:, -1:]).int().argmax(-1) - 1",
+            "the value comes after it",
+        ),
+        (
+            """
+def answer_place(tokens):
+    at = (tokens == tokens[:, -1:]).int().argmax(-1) + 1
+    return tokens.gather(1, at[:, None])[:, 0]
+""",
+            "their places are asked",
+        ),
+    ],
+    "ex-unseen": [
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    return (times - 1) * n_ctx * inv_freq / (2 * math.pi)
+""",
+            "meets nothing new",
+        ),
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    return ((times * n_ctx - 1) * inv_freq / (2 * math.pi)).clamp(max=1)
+""",
+            "leave out those of training",
+        ),
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    long, short = (n * inv_freq / (2 * math.pi) for n in (times * n_ctx, n_ctx))
+    return long.clamp(max=1) - short.clamp(max=1)
+""",
+            "n - 1 away",
+        ),
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    return 1 - ((n_ctx - 1) * inv_freq / (2 * math.pi)).clamp(max=1)
+""",
+            "rest of the circle",
+        ),
+    ],
+    "ex-skipping": [
+        (
+            """
+def skipping(n, cuts, gaps):
+    positions = torch.arange(n)
+    positions[cuts] += gaps
+    return positions
+""",
+            "all after it move",
+        ),
+        (
+            """
+def skipping(n, cuts, gaps):
+    marks = torch.zeros(n, dtype=torch.int64)
+    marks[cuts + 1] = gaps
+    return torch.arange(n) + marks.cumsum(0)
+""",
+            "comes after it",
+        ),
+        (
+            """
+def skipping(n, cuts, gaps):
+    marks = torch.zeros(n, dtype=torch.int64)
+    marks[cuts] = gaps
+    return marks.cumsum(0)
+""",
+            "the gaps alone",
+        ),
+    ],
     "ex-steps-to": [
         (
             """
