@@ -128,6 +128,57 @@ def test_induction():
     says("With one layer they are near 0 throughout")
 
 
+def test_functions_from_examples():
+    learned = open_record("in_context").values["functions"]["learned"]
+    last = {
+        arm: {k: torch.tensor(v).mean() for k, v in at["1600"].items()}
+        for arm, at in learned.items()
+    }
+    assert [f"{100 * last[arm]['all']:.0f}" for arm in ("RoVE", "RoPE")] == ["80", "67"]
+    says("RoVE is right in 80 % of the questions, RoPE in 67 %")
+    lead = {
+        inputs: last["RoVE"][inputs] - last["RoPE"][inputs] for inputs in ("seen before", "new")
+    }
+    assert lead["seen before"] / lead["new"] == pytest.approx(2, abs=0.1)
+    says("Twice as much of the lead is on inputs that were shown before as on new ones")
+    shortcut = open_record("in_context").values["functions"]["shortcuts"]["the rarer class"]
+    assert last["RoPE"]["new"] < min(shortcut["new"]) < last["RoVE"]["new"]
+    suite = open_record("in_context").values["text"]["suite"]
+    scores = [score for arm in suite.values() for k in arm["800"].values() for score in k]
+    assert max(map(abs, scores)) < 0.06
+
+
+def test_retrieval():
+    found = open_record("retrieval").values["accuracy"]
+    tasks, ways = ("needles", "associative recall"), ("as trained", "YaRN, beta_fast 4")
+
+    def apart(times, *which):
+        arms = (
+            [found[task][way][arm][times]["accuracy"] for task in tasks for way in which]
+            for arm in ("RoPE", "RoVE")
+        )
+        before, after = map(torch.tensor, arms)
+        return after - before
+
+    near = apart("2 ×", *ways)
+    assert 0 < near.min() < near.max() < 0.055
+    says("At twice the trained length all points lie above 0, up to 0.05")
+    far, mended = apart("8 ×", ways[0]), apart("8 ×", ways[1])
+    assert [f"{far.max():.2f}", f"{far.min():.2f}"] == ["-0.02", "-0.18"]
+    assert [f"{mended.min():.2f}", f"{mended.max():.2f}"] == ["0.00", "0.04"]
+    says("lie between -0.02 and -0.18 as trained, and between 0 and 0.04 with YaRN")
+    assert all(0.005 < pairs.mean() < 0.02 for pairs in mended)
+    says("one or two answers in a hundred")
+    between = apart("4 ×", ways[0])
+    assert all(pairs.min() < 0 < pairs.max() for pairs in between)
+
+
+def test_the_range_of_standard_errors():
+    gains = [gain / one.error for one in EFFECTS.values() for gain in one.gains]
+    assert (round(min(gains)), round(max(gains))) == (-27, 15)
+    says("as far as -27", "right, up to 15")
+
+
 @pytest.mark.parametrize(("pairs", "one_in"), [(3, 11), (5, 34)])
 def test_how_often_luck_alone_is_called_seen(pairs, one_in):
     random = torch.Generator().manual_seed(17)

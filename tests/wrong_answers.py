@@ -785,6 +785,91 @@ def hardly_turning(rotary, n_ctx, angle):
             "not in degrees",
         ),
     ],
+    "ex-answer-place": [
+        (
+            "def answer_place(tokens): return (tokens == tokens[:, -1:]).int().argmax(-1)",
+            "where the key stands",
+        ),
+        (
+            """
+def answer_place(tokens):
+    return torch.full((len(tokens),), tokens.shape[1])
+""",
+            "past the end",
+        ),
+        (
+            "def answer_place(tokens): return (tokens == tokens[:, -1:]).int().argmax(-1) - 1",
+            "the value comes after it",
+        ),
+        (
+            """
+def answer_place(tokens):
+    at = (tokens == tokens[:, -1:]).int().argmax(-1) + 1
+    return tokens.gather(1, at[:, None])[:, 0]
+""",
+            "their places are asked",
+        ),
+    ],
+    "ex-unseen": [
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    return (times - 1) * n_ctx * inv_freq / (2 * math.pi)
+""",
+            "meets nothing new",
+        ),
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    return ((times * n_ctx - 1) * inv_freq / (2 * math.pi)).clamp(max=1)
+""",
+            "leave out those of training",
+        ),
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    long, short = (n * inv_freq / (2 * math.pi) for n in (times * n_ctx, n_ctx))
+    return long.clamp(max=1) - short.clamp(max=1)
+""",
+            "n - 1 away",
+        ),
+        (
+            """
+def unseen(inv_freq, n_ctx, times):
+    return 1 - ((n_ctx - 1) * inv_freq / (2 * math.pi)).clamp(max=1)
+""",
+            "rest of the circle",
+        ),
+    ],
+    "ex-skipping": [
+        (
+            """
+def skipping(n, cuts, gaps):
+    positions = torch.arange(n)
+    positions[cuts] += gaps
+    return positions
+""",
+            "all after it move",
+        ),
+        (
+            """
+def skipping(n, cuts, gaps):
+    marks = torch.zeros(n, dtype=torch.int64)
+    marks[cuts + 1] = gaps
+    return torch.arange(n) + marks.cumsum(0)
+""",
+            "comes after it",
+        ),
+        (
+            """
+def skipping(n, cuts, gaps):
+    marks = torch.zeros(n, dtype=torch.int64)
+    marks[cuts] = gaps
+    return marks.cumsum(0)
+""",
+            "the gaps alone",
+        ),
+    ],
     "ex-steps-to": [
         (
             """
@@ -1297,6 +1382,127 @@ def reach(lengths, perplexities, limit):
     return lengths[i] * (lengths[i - 1] / lengths[i]) ** along
 """,
             "from the wrong end",
+        ),
+    ],
+    "ex-look-back": [
+        (
+            """
+def look_back(tokens, targets, period):
+    said = torch.full_like(targets, -1)
+    said[:, period:] = tokens[:, :-period]
+    asked = targets >= 0
+    return (said == targets)[asked].double().mean()
+""",
+            "at t + 1 - period",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    said = torch.full_like(targets, -1)
+    said[:, period - 1 :] = tokens[:, : tokens.shape[1] - period + 1]
+    return (said == targets).double().mean()
+""",
+            "not by all places",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    asked = targets >= 0
+    return (tokens.roll(period - 1, 1) == targets)[asked].double().mean()
+""",
+            "wraps around",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    said, asked = tokens[:, : tokens.shape[1] - period + 1], targets[:, period - 1 :] >= 0
+    return (said == targets[:, period - 1 :])[asked].double().mean()
+""",
+            "counts too, as wrong",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    said = torch.full_like(targets, -1)
+    said[:, period - 1 :] = tokens[:, : tokens.shape[1] - period + 1]
+    asked = targets >= 0
+    return (((said == targets) & asked).sum(1) / asked.sum(1)).mean()
+""",
+            "each token that is asked counts once",
+        ),
+    ],
+    "ex-half-there": [
+        (
+            """
+def half_there(steps, scores, level):
+    return steps[scores.mean(0) >= level][0]
+""",
+            "one slow seed",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    return steps[2 * (scores >= level).sum(0) >= len(scores)][0]
+""",
+            "has been there",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    ever = (scores >= level).cummax(1).values
+    return steps[2 * ever.sum(0) > len(scores)][0]
+""",
+            "half will do",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    there = [steps[seed >= level] for seed in scores]
+    return torch.stack([some[0] for some in there if len(some)]).mean()
+""",
+            "the others count as well",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    return min(steps[seed >= level][0] for seed in scores if (seed >= level).any())
+""",
+            "wait for half of them",
+        ),
+    ],
+    "ex-suite": [
+        (
+            """
+def suite(right, chances):
+    a, n = right.double().mean(1), right.shape[1]
+    return a.mean(), (a * (1 - a) / n).sum().sqrt() / len(a)
+""",
+            "the mean accuracy",
+        ),
+        (
+            """
+def suite(right, chances):
+    a, n = right.double().mean(1), right.shape[1]
+    return (a - chances).mean(), (a * (1 - a) / n).sum().sqrt() / len(a)
+""",
+            "divide by 1 - c",
+        ),
+        (
+            """
+def suite(right, chances):
+    a, n = right.double().mean(1), right.shape[1]
+    score = ((a - chances) / (1 - chances)).mean()
+    return score, (a * (1 - a) / n).sum().sqrt() / len(a)
+""",
+            "stretches the error too",
+        ),
+        (
+            """
+def suite(right, chances):
+    centred = (right.double().mean(1) - chances) / (1 - chances)
+    return centred.mean(), centred.std() / len(centred) ** 0.5
+""",
+            "spread of the tasks",
         ),
     ],
 }
