@@ -158,7 +158,7 @@ EXPERIMENT = Experiment(
     jobs=lambda budget: [(row,) for row in budget.shapes],
     run=run,
     headline=headline,
-    seeds=5,
+    seeds=4,
 )
 
 if __name__ == "__main__":

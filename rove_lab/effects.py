@@ -27,8 +27,8 @@ class Effect:
         name: A short name, by which the words of a :class:`Part` call it.
         what: What was measured, in a few words.
         record: The slug of a record.
-        rope: Names down to one number a seed in its values: RoPE's; none where the record holds
-            ratios to RoPE.
+        rope: Names down to one number a seed in its values: RoPE's; ``*`` is the mean over all
+            names there. None where the record holds ratios to RoPE.
         rove: RoVE's.
         claimed: What is claimed of RoVE: ``"lower"``, ``"higher"`` or ``"no more"`` than RoPE.
         unit: Of the difference; ``"%"`` is of RoPE's number.
@@ -147,16 +147,27 @@ class Effect:
         return max(gains) < 0 and fmean(gains) < -2 * self.error
 
     def _seeds(self, names: tuple[str, ...]) -> list[float]:
-        found: Any = _values(self.record)
-        for name in names:
-            if not isinstance(found, dict) or name not in found:
-                raise ValueError(f"expected {' / '.join(names)} in {self.record}, got no {name!r}.")
-            found = found[name]
-        if not isinstance(found, list):
+        try:
+            return _numbers(_values(self.record), names)
+        except LookupError as error:
             raise ValueError(
-                f"expected numbers at {' / '.join(names)} in {self.record}, got more names."
-            )
+                f"expected numbers at {' / '.join(names)} in {self.record}, got {error}."
+            ) from error
+
+
+def _numbers(found: Any, names: tuple[str, ...]) -> list[float]:
+    """One number a seed; at ``*`` their mean over all names that are there."""
+    if not names:
+        if not isinstance(found, list):
+            raise LookupError("more names")
         return [float(number) for number in found]
+    first, rest = names[0], names[1:]
+    if isinstance(found, dict) and first == "*":
+        every = [_numbers(inner, rest) for inner in found.values()]
+        return [fmean(seed) for seed in zip(*every, strict=True)]
+    if not isinstance(found, dict) or first not in found:
+        raise LookupError(f"no {first!r}")
+    return _numbers(found[first], rest)
 
 
 @cache

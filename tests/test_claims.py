@@ -90,7 +90,7 @@ def test_a_built_page_has_the_place(claim, part):
 @each_part
 def test_a_verdict_says_what_was_seen_in_a_few_sentences(claim, part):
     assert 3 < len(part.seen.split()) < 90
-    assert part.seen.endswith(".")
+    assert part.seen.endswith((".", ".)"))
     assert not re.search(r"[{}$`]", part.seen), "plain words, for a page and for a terminal"
     assert bool(part.of) == (len(claim.parts) > 1)
 

@@ -41,6 +41,13 @@ def test_per_cent_are_of_ropes_number_and_a_ratio_needs_no_other():
     assert effect.pairs == pytest.approx([8, 10, 9, 9])
 
 
+def test_a_star_is_the_mean_over_all_names():
+    effect = replace(Effect(*LOWER), rope=(), rove=("loss", "*"), unit="nats")
+    assert [1 + pair for pair in effect.pairs] == [1.75, 3.5, 2.75, 4.5]
+    with pytest.raises(ValueError, match=r"expected numbers at \* / RoPE in mine, got no 'RoPE'"):
+        replace(effect, rove=("*", "RoPE"))
+
+
 def test_what_rove_changes_elsewhere_is_taken_off():
     elsewhere = (("loss", "RoPE"), ("mixed",))  # -0.1, 0.1, -0.5, -0.5
     effect = replace(Effect(*LOWER), beside=elsewhere)
@@ -84,7 +91,10 @@ def test_no_more_leaves_the_room_it_is_given():
     [
         ({"name": "two words"}, "expected a name of one word, got 'two words'"),
         ({"claimed": "better"}, "expected lower or higher or no more to be claimed, got 'better'"),
-        ({"rove": ("loss", "RoPE "), "rope": ()}, "in mine, got no 'RoPE '"),
+        (
+            {"rove": ("loss", "RoPE "), "rope": ()},
+            "expected numbers at loss / RoPE  in mine, got no 'RoPE '",
+        ),
         ({"rove": ("loss",)}, "expected numbers at loss in mine, got more names"),
         ({"rove": ("loss", "RoVE", "all")}, "got no 'all'"),
         ({"rove": ("few", "RoVE"), "rope": ("few", "RoPE")}, "expected 3 pairs or more in mine"),

@@ -1035,6 +1035,111 @@ def share(step, steps, warmup, final):
             "take half of it",
         ),
     ],
+    "ex-scored": [
+        ("def scored(n, lengths): return torch.arange(n) > 0", "every window has a first token"),
+        (
+            "def scored(n, lengths): return torch.arange(n) % lengths[-1] != 0",
+            "shorter ones open more often",
+        ),
+        ("def scored(n, lengths): return torch.arange(n) % lengths[0] == 0", "the other way round"),
+        (
+            "def scored(n, lengths): return (torch.arange(n) + 1) % lengths[0] != 0",
+            "it is the first that has nothing",
+        ),
+        ("def scored(n, lengths): return torch.arange(n) >= lengths[0]", "too strict"),
+    ],
+    "ex-kept": [
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq > beta_fast).sum()
+""",
+            "2 pi radians",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq <= 2 * torch.pi * beta_fast).sum()
+""",
+            "turn less often",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return 1 + (n_ctx * inv_freq > 2 * torch.pi * beta_fast).sum()
+""",
+            "one too many",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq > 2 * torch.pi).sum()
+""",
+            "compare with beta_fast",
+        ),
+    ],
+    "ex-ramp": [
+        ("def ramp(inv_freq, factor, low, high): return inv_freq / factor", "slows every plane"),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = ((torch.arange(len(inv_freq)) - low) / (high - low)).clamp(0, 1)
+    return along * inv_freq + (1 - along) * inv_freq / factor
+""",
+            "wrong way round",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = (torch.arange(len(inv_freq)) - low) / (high - low)
+    return (1 - along) * inv_freq + along * inv_freq / factor
+""",
+            "clamp it",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = ((torch.arange(len(inv_freq)) - low) / (high - low)).clamp(0, 1)
+    return (1 - along) * inv_freq + along * inv_freq * factor
+""",
+            "makes them faster",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    return torch.where(torch.arange(len(inv_freq)) <= low, inv_freq, inv_freq / factor)
+""",
+            "that is a step",
+        ),
+    ],
+    "ex-overlap": [
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return rope_yarn - rove_yarn",
+            "how much less",
+        ),
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return rope - rove_yarn",
+            "gain of both together",
+        ),
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return 2 * rope - rove - rope_yarn",
+            "take away",
+        ),
+        (
+            """
+def overlap(rope, rove, rope_yarn, rove_yarn):
+    return (rove - rope) - (rove_yarn - rope_yarn)
+""",
+            "the sign",
+        ),
+        (
+            """
+def overlap(rope, rove, rope_yarn, rove_yarn):
+    return (rope - rove - rope_yarn + rove_yarn).mean().expand(len(rope))
+""",
+            "one number a seed",
+        ),
+    ],
     "ex-accumulate": [
         (
             "def accumulate(batch_size, n_devices, fits): return -(-batch_size // fits)",
@@ -1277,6 +1382,127 @@ def reach(lengths, perplexities, limit):
     return lengths[i] * (lengths[i - 1] / lengths[i]) ** along
 """,
             "from the wrong end",
+        ),
+    ],
+    "ex-look-back": [
+        (
+            """
+def look_back(tokens, targets, period):
+    said = torch.full_like(targets, -1)
+    said[:, period:] = tokens[:, :-period]
+    asked = targets >= 0
+    return (said == targets)[asked].double().mean()
+""",
+            "at t + 1 - period",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    said = torch.full_like(targets, -1)
+    said[:, period - 1 :] = tokens[:, : tokens.shape[1] - period + 1]
+    return (said == targets).double().mean()
+""",
+            "not by all places",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    asked = targets >= 0
+    return (tokens.roll(period - 1, 1) == targets)[asked].double().mean()
+""",
+            "wraps around",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    said, asked = tokens[:, : tokens.shape[1] - period + 1], targets[:, period - 1 :] >= 0
+    return (said == targets[:, period - 1 :])[asked].double().mean()
+""",
+            "counts too, as wrong",
+        ),
+        (
+            """
+def look_back(tokens, targets, period):
+    said = torch.full_like(targets, -1)
+    said[:, period - 1 :] = tokens[:, : tokens.shape[1] - period + 1]
+    asked = targets >= 0
+    return (((said == targets) & asked).sum(1) / asked.sum(1)).mean()
+""",
+            "each token that is asked counts once",
+        ),
+    ],
+    "ex-half-there": [
+        (
+            """
+def half_there(steps, scores, level):
+    return steps[scores.mean(0) >= level][0]
+""",
+            "one slow seed",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    return steps[2 * (scores >= level).sum(0) >= len(scores)][0]
+""",
+            "has been there",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    ever = (scores >= level).cummax(1).values
+    return steps[2 * ever.sum(0) > len(scores)][0]
+""",
+            "half will do",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    there = [steps[seed >= level] for seed in scores]
+    return torch.stack([some[0] for some in there if len(some)]).mean()
+""",
+            "the others count as well",
+        ),
+        (
+            """
+def half_there(steps, scores, level):
+    return min(steps[seed >= level][0] for seed in scores if (seed >= level).any())
+""",
+            "wait for half of them",
+        ),
+    ],
+    "ex-suite": [
+        (
+            """
+def suite(right, chances):
+    a, n = right.double().mean(1), right.shape[1]
+    return a.mean(), (a * (1 - a) / n).sum().sqrt() / len(a)
+""",
+            "the mean accuracy",
+        ),
+        (
+            """
+def suite(right, chances):
+    a, n = right.double().mean(1), right.shape[1]
+    return (a - chances).mean(), (a * (1 - a) / n).sum().sqrt() / len(a)
+""",
+            "divide by 1 - c",
+        ),
+        (
+            """
+def suite(right, chances):
+    a, n = right.double().mean(1), right.shape[1]
+    score = ((a - chances) / (1 - chances)).mean()
+    return score, (a * (1 - a) / n).sum().sqrt() / len(a)
+""",
+            "stretches the error too",
+        ),
+        (
+            """
+def suite(right, chances):
+    centred = (right.double().mean(1) - chances) / (1 - chances)
+    return centred.mean(), centred.std() / len(centred) ** 0.5
+""",
+            "spread of the tasks",
         ),
     ],
 }

@@ -1,0 +1,263 @@
+"""Chapter 13 says what its records hold, and what the package's pair does live."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rove_lab.data import standard_library
+from rove_lab.evaluation import loss_by_position
+from rove_lab.few_shot import suite_score
+from rove_lab.few_shot_baselines import label_shortcut_scores, suite_error
+from rove_lab.learning_curves import first_reached
+from rove_lab.model import load_pretrained
+from rove_lab.records import open_record
+
+ROOT = Path(__file__).resolve().parent.parent
+ARMS = ("RoPE", "RoVE")
+SHAPE = "2 layers, 2 heads"
+
+
+@pytest.fixture(scope="module")
+def words():
+    """The chapter's text, its spaces single."""
+    text = (ROOT / "book" / "13_in_context.ipynb").read_text(encoding="utf-8")
+    cells = json.loads(text)["cells"]
+    return " ".join(" ".join("".join(cell["source"]) for cell in cells).split())
+
+
+@pytest.fixture(scope="module")
+def induction():
+    return open_record("induction")
+
+
+@pytest.fixture(scope="module")
+def ways():
+    return open_record("in_context").values
+
+
+def means(*numbers):
+    return [torch.tensor(some, dtype=torch.float64).mean().item() for some in numbers]
+
+
+def reached(record, shape, level):
+    at = [int(step) for step in record.values[shape]["learned"]["RoPE"]]
+    curves = record.curves(shape, "learned", score="accuracy")
+    return [first_reached(at, curves[arm], level) for arm in ARMS]
+
+
+def slower(record, shape):
+    rope, rove = (
+        torch.tensor(record.values[shape]["milliseconds a step"][arm]["processor"]) for arm in ARMS
+    )
+    return rove / rope
+
+
+# Induction
+
+
+def test_when_it_forms(induction, words):
+    assert len(induction.seeds) == 4
+    steps = induction.values[SHAPE]["learned"]
+    rope, rove = means(*(steps[arm]["260"]["accuracy"] for arm in ARMS))
+    assert (
+        f"they are right in {rove:.0%} of the answers, the others in {rope:.0%}".replace("%", " %")
+        in words
+    )
+    assert [f"{mean:.2f}" for mean in means(*(steps[arm]["600"]["accuracy"] for arm in ARMS))] == [
+        "0.99",
+        "1.00",
+    ]
+    half, most = reached(induction, SHAPE, 0.5), reached(induction, SHAPE, 0.97)
+    assert max(half[1]) < min(half[0])
+    assert max(most[1]) < min(most[0])
+    assert (
+        f"RoVE takes {half[1].mean():.0f} steps to one half in the mean, RoPE "
+        f"{half[0].mean():.0f}; to 97 % it is {most[1].mean():.0f} and {most[0].mean():.0f}."
+    ) in words
+
+
+def test_steps_and_seconds(induction, words):
+    ratios = slower(induction, SHAPE)
+    assert f"take {ratios.min():.2f} to {ratios.max():.2f} times as long" in words
+    less, seconds = [], []
+    for level in (0.5, 0.97):
+        rope, rove = reached(induction, SHAPE, level)
+        less.append(100 * (1 - rove / rope))
+        seconds.append(100 * (1 - rove / rope * ratios))
+    assert [f"{some.mean():.0f}" for some in less] == ["22", "22"]
+    assert f"22 % less, {min(map(min, less)):.0f} to {max(map(max, less)):.0f} % in the" in words
+    half, most = seconds
+    assert f"in seconds is {half.mean():.0f} % to one half and {most.mean():.0f} % to 97" in words
+    least = min(half.min(), most.min())
+    assert f"and {least:.0f} % in the pair that gains least" in words
+    assert f"between -{least:.0f} and -{max(half.max(), most.max()):.0f}" in words.replace(
+        '" "', ""
+    )
+    errors = [f"{some.std() / 2:.0f}" for some in seconds]
+    assert f"({errors[0]} % and {errors[1]} % of the seconds)" in words
+
+
+def test_heads_and_depth(induction, words):
+    learned = [name for name in induction.values if name != "1 layer, 2 heads"]
+    assert len(learned) == 4
+    fewer = {}
+    for name in learned:
+        for level in (0.5, 0.97):
+            rope, rove = reached(induction, name, level)
+            assert (rove / rope * slower(induction, name) < 1).all()
+            fewer.setdefault(name, 100 * (1 - rove / rope).mean())
+    said = [fewer[name] for name in ("2 layers, 4 heads", SHAPE, "2 layers, 1 head", learned[-1])]
+    told = (
+        "{:.0f} % fewer steps with four heads, {:.0f} % with two, {:.0f} % with one and {:.0f} % w"
+    )
+    assert told.format(*said) in words
+    (rope, rove), (rope_2, rove_2) = (
+        reached(induction, name, 0.5) for name in ("3 layers, 2 heads", SHAPE)
+    )
+    assert f"({rope.mean():.0f} steps instead of {rope_2.mean():.0f})" in words
+    assert f"({rove.mean():.0f} instead of {rove_2.mean():.0f})" in words
+    single = induction.values["1 layer, 2 heads"]["learned"]
+    last = [score for arm in ARMS for score in single[arm]["600"]["accuracy"]]
+    assert f"({min(last):.2f} to {max(last):.2f}, a guess)" in words
+
+
+def test_where_heads_look(induction, words):
+    heads = open_record("induction_heads").values
+    before = {arm: heads[arm]["600"]["1 back"] for arm in ARMS}
+    rope, rove = means(*before.values())
+    spread = [f"{min(some):.2f} to {max(some):.2f}" for some in before.values()]
+    assert f"ends with {rope:.2f} on the token before ({spread[0]})" in words
+    assert f"ends with {rove:.2f} ({spread[1]})" in words
+    for arm, step, accuracy, sharp in (("RoPE", "360", 91, "0.65"), ("RoVE", "280", 92, "0.44")):
+        right, looks = means(
+            induction.values[SHAPE]["learned"][arm][step]["accuracy"], heads[arm][step]["1 back"]
+        )
+        assert f"{100 * right:.0f}" == str(accuracy)
+        assert f"{looks:.2f}" == sharp
+        assert f"{accuracy} %, at step {step}, the" in words
+        assert sharp in words
+    for arm in ARMS:
+        first, last = heads[arm]["600"]["first"], heads[arm]["600"]["last"]
+        assert min(first) > 0.88
+        assert max(last) < 0.03
+
+
+# Functions
+
+
+def test_functions(ways, words):
+    learned, shortcuts = ways["functions"]["learned"], ways["functions"]["shortcuts"]
+    both = shortcuts["the same input's class, else the rarer"]
+    assert f"are right in {both['all'][0]:.0%} of the".replace("%", " %") in words
+    last = {arm: learned[arm]["1600"] for arm in ARMS}
+    ahead = torch.tensor(last["RoVE"]["all"]) - torch.tensor(last["RoPE"]["all"])
+    assert (
+        f"ahead by {ahead.min():.2f} to {ahead.max():.2f}, in the mean by {ahead.mean():.2f} (s"
+        in (words)
+    )
+    assert f"(standard error {ahead.std() / 2:.2f})" in words
+    above = [score > both["all"][0] for arm in ARMS for score in last[arm]["all"]]
+    assert above == [False] * 4 + [True] + [False] * 3
+    assert f"RoVE's of seed 0 with {last['RoVE']['all'][0]:.2f}" in words
+    slow = last["RoPE"]["all"][1:]
+    early = learned["RoPE"]["100"]["all"][1:]
+    assert (
+        f"at {min(slow):.2f} to {max(slow):.2f} and had {min(early):.2f} to {max(early):.2f}"
+        in words
+    )
+    rises = [
+        b > a for a, b in zip(learned["RoVE"]["1200"]["all"], last["RoVE"]["all"], strict=True)
+    ]
+    assert sum(rises) == 3
+    ratios = [
+        f"{b / a:.2f}"
+        for a, b in zip(
+            *(ways["functions"]["milliseconds a step"][arm]["processor"] for arm in ARMS),
+            strict=True,
+        )
+    ]
+    assert set(ratios) == {"1.07"}
+
+
+def test_examples_seen_and_new(ways, words):
+    learned = ways["functions"]["learned"]
+    last = {arm: learned[arm]["1600"] for arm in ARMS}
+    gains = {
+        arm: [b - a for a, b in zip(of["4 examples"], of["10 examples"], strict=True)]
+        for arm, of in last.items()
+    }
+    spread = {arm: f"{min(some):.2f} to {max(some):.2f}" for arm, some in gains.items()}
+    assert f"to the tenth, {spread['RoPE']}. RoVE gains {spread['RoVE']}." in words
+    seen = {arm: of["seen before"] for arm, of in last.items()}
+    said = [f"{min(some):.2f} to {max(some):.2f}" for some in seen.values()]
+    assert f"RoVE has {said[1]}, RoPE {said[0]}." in words
+    shortcut = ways["functions"]["shortcuts"]["the rarer class"]["new"][0]
+    assert f"Where it is new the shortcut has {shortcut:.2f}" in words
+    low, *just, best = sorted(last["RoVE"]["new"])
+    assert low < shortcut < just[0]
+    assert f"just above that ({just[0]:.2f}), one is below ({low:.2f})" in words
+    assert f"one follows the rule ({best:.2f})" in words
+    assert [score > shortcut for score in last["RoPE"]["new"]] == [True, False, False, False]
+    assert f"the same seed's ({last['RoPE']['new'][0]:.2f})" in words
+
+
+# Text
+
+
+def test_the_suite_is_at_chance(ways, words):
+    scores = [
+        score
+        for of in ways["text"]["suite"].values()
+        for step in of.values()
+        for seeds in step.values()
+        for score in seeds
+    ]
+    assert max(map(abs, scores)) < 0.053
+    assert "are within 0.053 of a guess" in words
+    asked = {
+        name: {4: means(of["RoVE"]["800"]["k = 4"])[0]}
+        for name, of in ways["text"]["tasks"].items()
+    }
+    assert f"has a standard error of {suite_error(asked, 256)[4]:.3f} from its 256" in words
+    shortcut = suite_score(label_shortcut_scores([4], n_questions=256))[4]
+    assert f"shortcut, which would give them {shortcut:.2f}" in words
+
+
+def test_snippets_read_twice(ways, words):
+    snippets = ways["text"]["snippets"]
+
+    def gain(kind, arm, step):
+        another, again = (snippets[kind][of][arm][step]["all"] for of in ("after another", "again"))
+        return means(another)[0] - means(again)[0]
+
+    rope, rove = (gain("text", arm, "800") for arm in ARMS)
+    assert (
+        f"{rope:.2f} nats per byte for text under RoPE and {rove:.2f} under RoVE, 0.01 for" in words
+    )
+    assert [f"{gain('letters', arm, '800'):.2f}" for arm in ARMS] == ["0.01", "0.01"]
+    early = [gain("text", arm, "100") for arm in ARMS]
+    assert "text had gained {:.2f} and {:.2f} as well".format(*early) in words
+    late = [ways["text"]["positions"][arm]["800"]["late - early"] for arm in ARMS]
+    assert [f"{-mean:.2f}" for mean in means(*late)] == ["0.01", "0.01"]
+
+
+def test_the_pair_of_the_package_knows_text_again_and_no_letters(words):
+    snippets, _ = next(standard_library(n_ctx=64).held_out.batches(64, seed=0))
+    letters = torch.randint(97, 123, (64, 64), generator=torch.Generator().manual_seed(0))
+
+    def gain(model, some):
+        n = some.shape[1]
+        again = loss_by_position(model, torch.cat((some, some), 1))
+        another = loss_by_position(model, torch.cat((some.roll(1, 0), some), 1))
+        return (another - again)[:, n:].mean(1)
+
+    assert "by 0.1 nats per byte over 64 bytes, and by 0.3 over 8" in words
+    for name in ("byte-rope", "byte-rove"):
+        model = load_pretrained(name)
+        assert f"{gain(model, snippets[:, :8]).mean():.1f}" in ("0.3", "0.4")
+        assert f"{gain(model, snippets).mean():.1f}" == "0.1"
+        for n in (16, 64):
+            found = gain(model, letters[:, :n])
+            assert found.mean().abs() < found.std() / 8
