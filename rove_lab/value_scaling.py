@@ -25,6 +25,9 @@ def value_scaling(model: GPT, scaling: Scaling | None) -> Iterator[None]:
         model: The model.
         scaling: Of the values alone; None for the frequencies they were trained with.
 
+    Yields:
+        Nothing.
+
     Raises:
         TypeError: If it is not a :class:`~rove_lab.model.GPT`.
         ValueError: If its values do not turn.

@@ -814,21 +814,21 @@ def answer_place(tokens):
         (
             """
 def unseen(inv_freq, n_ctx, times):
-    return (times - 1) * n_ctx * inv_freq / (2 * math.pi)
+    return (times - 1) * n_ctx * inv_freq / (2 * torch.pi)
 """,
             "meets nothing new",
         ),
         (
             """
 def unseen(inv_freq, n_ctx, times):
-    return ((times * n_ctx - 1) * inv_freq / (2 * math.pi)).clamp(max=1)
+    return ((times * n_ctx - 1) * inv_freq / (2 * torch.pi)).clamp(max=1)
 """,
             "leave out those of training",
         ),
         (
             """
 def unseen(inv_freq, n_ctx, times):
-    long, short = (n * inv_freq / (2 * math.pi) for n in (times * n_ctx, n_ctx))
+    long, short = (n * inv_freq / (2 * torch.pi) for n in (times * n_ctx, n_ctx))
     return long.clamp(max=1) - short.clamp(max=1)
 """,
             "n - 1 away",
@@ -836,7 +836,7 @@ def unseen(inv_freq, n_ctx, times):
         (
             """
 def unseen(inv_freq, n_ctx, times):
-    return 1 - ((n_ctx - 1) * inv_freq / (2 * math.pi)).clamp(max=1)
+    return 1 - ((n_ctx - 1) * inv_freq / (2 * torch.pi)).clamp(max=1)
 """,
             "rest of the circle",
         ),
