@@ -1,14 +1,17 @@
 """experiments/retrieval.py in miniature, and what its record holds."""
 
+import json
 from dataclasses import replace
 
 import pytest
-from experiment_scripts import as_recorded, names, script
+import torch
+from experiment_scripts import ROOT, as_recorded, names, script
 
 from rove_lab.experiment import described
 from rove_lab.model import GPT
 from rove_lab.needles import Needles
 from rove_lab.records import open_record
+from rove_lab.rotary import RotaryEmbedding, YarnScaling
 
 FEW = {"steps": 2, "batch_size": 4, "log_every": 1, "warmup_steps": 0}
 
@@ -40,8 +43,8 @@ def expected_names(module, budget):
     rows = {f"{times} ×": {"accuracy": None} for times in budget.times}
 
     def curve(how):
-        every = range(how.log_every, how.steps + 1, how.log_every)
-        return {str(step): {"nats": None} for step in every}
+        every = {*range(how.log_every, how.steps + 1, how.log_every), how.steps}
+        return {str(step): {"nats": None} for step in sorted(every)}
 
     curves = {name: curve(budget.task) for name in tasks}
     curves[module.INDUCTION] = curve(budget.induction)
@@ -87,3 +90,91 @@ def test_the_committed_record_is_what_the_script_would_write(retrieval):
     assert names(record.values) == expected_names(retrieval, budget)
     assert len(record.seeds) >= 3
     assert not record.commit.endswith("dirty")
+
+
+def words_of(name):
+    cells = json.loads((ROOT / "book" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return " ".join(" ".join("".join(cell["source"]) for cell in cells).split())
+
+
+def signed(number, digits=3):
+    return f"{number:.{digits}f}".replace("-", "−")
+
+
+def test_the_chapter_says_what_the_record_holds():
+    record = open_record("retrieval")
+    words, values = words_of("12_retrieval"), record.values
+    tasks = list(values["accuracy"])
+    betas = (2, 4, 8)
+    yarn = {beta: f"YaRN, beta_fast {beta}" for beta in betas}
+
+    def at(task, stretch, arm, times):
+        return torch.tensor(values["accuracy"][task][stretch][arm][f"{times} ×"]["accuracy"])
+
+    def apart(task, stretch, times, arm="RoVE"):
+        return at(task, stretch, arm, times) - at(task, stretch, "RoPE", times)
+
+    def mean_and_error(pairs):
+        return f"{signed(pairs.mean())} ± {pairs.std() / len(pairs) ** 0.5:.3f}"
+
+    # as long as trained
+    assert len(record.seeds) == 4
+    assert "the lab's record, four seeds" in words
+    learned = values["in distribution"]
+    for of in learned.values():
+        assert min(of["needles"]["accuracy"] + of["associative recall"]["accuracy"]) > 0.996
+        assert min(of["induction"]["accuracy"]) > 0.989
+        assert min(of["variable tracking, 1 hop"]["accuracy"]) > 0.25
+        assert max(of["variable tracking, 1 hop"]["accuracy"]) < 0.33
+        assert max(of["needles"]["nats"]) < 0.027
+    assert "at most 0.027 nats on needles" in words
+    seconds = values["seconds a step"]
+    pairs = zip(*(seconds[arm]["processor"] for arm in ("RoPE", "RoVE")), strict=True)
+    ratios = [rove / rope for rope, rove in pairs]
+    assert f"took {min(ratios):.2f} to {max(ratios):.2f} times RoPE's" in words
+
+    # longer
+    for task in tasks:
+        assert (apart(task, "as trained", 2) > 0).all()
+    for task, name in (("needles", "needles"), ("associative recall", "recall")):
+        rope, rove = (at(task, "as trained", arm, 8).mean() for arm in ("RoPE", "RoVE"))
+        assert f"on {name} ({rove:.2f} against {rope:.2f})" in words
+        assert (apart(task, "as trained", 8) < 0).all()
+    rope, rove = (at("induction", "as trained", arm, 8).mean() for arm in ("RoPE", "RoVE"))
+    assert f"({rove:.2f} against {rope:.2f}, one pair of four the other way)" in words
+    assert (apart("induction", "as trained", 8) < 0).sum() == 1
+    lost = [-apart(task, "as trained", 8) for task in ("needles", "associative recall")]
+    needles, recall = map(mean_and_error, lost)
+    assert f"RoVE loses {needles} of the needles and {recall} of the recalled values" in words
+    ahead = {task: mean_and_error(apart(task, yarn[4], 8)) for task in tasks}
+    assert (
+        f"ahead by {ahead['needles']} on needles, {ahead['associative recall']} on recall and "
+        f"{ahead['induction']} on induction" in words
+    )
+
+    # YaRN
+    rope, rove = (
+        [f"{at('needles', yarn[beta], arm, 8).mean():.3f}" for beta in betas]
+        for arm in ("RoPE", "RoVE")
+    )
+    assert f"RoPE gets {rope[0]}, {rope[1]} and {rope[2]} of the needles" in words
+    assert f"RoVE {rove[0]}, {rove[1]} and {rove[2]}." in words
+    every = [apart(t, yarn[b], n).mean() for t in tasks for b in betas for n in (2, 4, 8)]
+    assert len(every) == 27
+    assert min(every) > 0
+
+    # planes
+    won = [mean_and_error(apart(t, "as trained", 8, "RoVE, fast half")) for t in tasks]
+    induction, needles, recall = won
+    assert f"against RoPE on needles ({needles} at eight times the length)" in words
+    assert f"won on recall ({recall}) and induction ({induction})" in words
+    slow = [apart(t, "as trained", 8, "RoVE, slow half").mean().abs() for t in tasks]
+    assert max(slow) < 0.06
+
+
+def test_a_beta_of_32_is_one_of_8_in_a_window_of_64():
+    frequencies = [
+        RotaryEmbedding(32, scaling=YarnScaling(8.0, 64, beta_fast=beta)).inv_freq
+        for beta in (8.0, 32.0)
+    ]
+    assert torch.equal(*frequencies)
