@@ -8,149 +8,134 @@ results/fine_tune/record.json.
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, replace
-from multiprocessing import get_context
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-
-import torch
-import tyro
 
 from rove_lab.data import standard_library
 from rove_lab.evaluation import held_out_scores
+from rove_lab.experiment import Experiment, described
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.records import Record, write_record
-from rove_lab.surroundings import surroundings
 from rove_lab.training import TrainConfig, train, train_matched
 from rove_lab.warm_start import WarmStart
 
-ROOT = Path(__file__).resolve().parents[1]
-ROPE = GPTConfig.preset("tiny", rotate_values=False)
-PLANES = ROPE.d_model // ROPE.n_heads // 2
-ARMS = {
-    "RoPE, the control": ROPE,
-    "RoVE": replace(ROPE, rotate_values=True),
-    "RoVE, slow half": replace(
-        ROPE, rotate_values=True, value_planes=tuple(range(PLANES // 2, PLANES))
-    ),
-    "RoVE, fast half": replace(ROPE, rotate_values=True, value_planes=tuple(range(PLANES // 2))),
-}
-FIRST = TrainConfig(steps=800, batch_size=16, learning_rate=2e-3, warmup_steps=40)
-THEN = TrainConfig(steps=320, batch_size=16, learning_rate=1e-3, warmup_steps=10)
-LENGTHS = {"1 x": 1, "16 x": 16}
-HELD_OUT_BYTES = 2**18  # scored at each length
+CONTROL = "RoPE, the control"
 
 
-def scores(model: GPT) -> dict[str, float]:
+@dataclass(frozen=True)
+class Budget:
+    """The model that is switched, how it is trained first and then, and on what it is scored."""
+
+    model: GPTConfig
+    first: TrainConfig
+    then: TrainConfig
+    held_out_bytes: int = 2**18  # scored at each length
+    lengths: dict[str, int] = field(default_factory=lambda: {"1 x": 1, "16 x": 16})  # windows
+
+
+CPU = Budget(
+    GPTConfig.preset("tiny", rotate_values=False),
+    first=TrainConfig(steps=800, batch_size=16, learning_rate=2e-3, warmup_steps=40),
+    then=TrainConfig(steps=320, batch_size=16, learning_rate=1e-3, warmup_steps=10),
+)
+GPU = Budget(
+    GPTConfig.preset("small", rotate_values=False),
+    first=TrainConfig.preset("small", final_rate=1.0, steps=8000),
+    then=TrainConfig.preset("small", final_rate=1.0, learning_rate=5e-4),
+    held_out_bytes=2**20,
+)
+
+
+def arms(model: GPTConfig) -> dict[str, GPTConfig]:
+    """What the trained model becomes: itself, and three in which values turn."""
+    planes = range(len(model.rotaries()[0].inv_freq))
+    slow, fast = tuple(planes[len(planes) // 2 :]), tuple(planes[: len(planes) // 2])
+    return {
+        CONTROL: model,
+        "RoVE": replace(model, rotate_values=True),
+        "RoVE, slow half": replace(model, rotate_values=True, value_planes=slow),
+        "RoVE, fast half": replace(model, rotate_values=True, value_planes=fast),
+    }
+
+
+def scores(model: GPT, budget: Budget) -> dict[str, float]:
     """Nats per byte on held-out text, at each length in windows of it."""
     found = {}
-    for name, times in LENGTHS.items():
-        text = standard_library(ROPE.n_ctx * times).held_out
-        windows = HELD_OUT_BYTES // text.n_ctx
+    for name, times in budget.lengths.items():
+        text = standard_library(budget.model.n_ctx * times).held_out
+        windows = budget.held_out_bytes // text.n_ctx
         found[name] = held_out_scores(model, text, windows)["nats per byte"]
     return found
 
 
-def run(seed: int) -> tuple[dict[str, Any], float]:
-    """One seed: the losses of every arm, and the processor seconds they took."""
-    torch.set_num_threads(1)
-    started = time.process_time()
-    text = standard_library(ROPE.n_ctx).train
-    first = train(ROPE, replace(FIRST, seed=seed), text, progress=False)
+def from_the_start(budget: Budget) -> TrainConfig:
+    """As many steps in one training as the two have together."""
+    return replace(budget.first, steps=budget.first.steps + budget.then.steps)
+
+
+def run(budget: Budget, seed: int) -> dict[str, Any]:
+    """One seed: the losses of every arm."""
+    text = standard_library(budget.model.n_ctx).train
+    first = train(budget.model, replace(budget.first, seed=seed), text, progress=False)
     # Another order of the data than the first training's; the same in every arm.
-    then = replace(THEN, seed=seed + 1000)
-    starts = {name: WarmStart(config, first.model) for name, config in ARMS.items()}
-    at_once = {name: scores(start.build()) for name, start in starts.items()}
+    then = replace(budget.then, seed=seed + 1000)
+    configs = arms(budget.model)
+    starts = {name: WarmStart(config, first.model) for name, config in configs.items()}
+    at_once = {name: scores(start.build(), budget) for name, start in starts.items()}
     runs = train_matched(starts, then, text, progress=False)
-    long = replace(FIRST, seed=seed, steps=FIRST.steps + THEN.steps)
-    scratch = train(ARMS["RoVE"], long, text, progress=False)
+    long = replace(from_the_start(budget), seed=seed)
+    scratch = train(configs["RoVE"], long, text, progress=False)
     if first.interrupted or scratch.interrupted or any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
-    found = {
+    return {
         "losses": {
             "at once": at_once,
-            "trained on": {name: scores(one.model) for name, one in runs.items()},
+            "trained on": {name: scores(one.model, budget) for name, one in runs.items()},
         },
-        "from the start": {"RoVE": scores(scratch.model)},
+        "from the start": {"RoVE": scores(scratch.model, budget)},
         "curve": {
             name: {str(step): loss for step, loss in zip(one.steps, one.losses, strict=True)}
             for name, one in runs.items()
         },
     }
-    return found, time.process_time() - started
 
 
-def config() -> dict[str, Any]:
+def config(budget: Budget) -> dict[str, Any]:
     """What was set, for the record."""
+    long = from_the_start(budget)
     return {
-        "model": {k: v for k, v in asdict(ROPE).items() if k not in ("rotate_values",)},
+        "model": {k: v for k, v in asdict(budget.model).items() if k != "rotate_values"},
         "arms": {
             name: {
-                "rotate_values": c.rotate_values,
-                "value_planes": c.value_planes and [*c.value_planes],
+                "rotate_values": arm.rotate_values,
+                "value_planes": arm.value_planes and [*arm.value_planes],
             }
-            for name, c in ARMS.items()
+            for name, arm in arms(budget.model).items()
         },
-        "first training": {k: v for k, v in asdict(FIRST).items() if k != "seed"},
-        "training on": {k: v for k, v in asdict(THEN).items() if k != "seed"},
-        "from the start": {"steps": FIRST.steps + THEN.steps, "learning_rate": FIRST.learning_rate},
+        "first training": described(budget.first),
+        "training on": described(budget.then),
+        "from the start": {"steps": long.steps, "learning_rate": long.learning_rate},
         "text": "the standard library's sources as bytes, split by file",
-        "held out": {"bytes": HELD_OUT_BYTES, "lengths": LENGTHS},
+        "held out": {"bytes": budget.held_out_bytes, "lengths": budget.lengths},
         "curve": "training loss, the mean of log_every steps; every arm sees the same batches",
     }
 
 
-def merged(parts: list[Any]) -> Any:
-    """The same names, with a list over seeds for every number."""
-    if isinstance(parts[0], dict):
-        return {name: merged([part[name] for part in parts]) for name in parts[0]}
-    return [round(part, 5) for part in parts]
+def headline(found: dict[str, Any]) -> str:
+    """The losses at the training's length."""
+    after = found["losses"]["trained on"]
+    return ", ".join(f"{name} {next(iter(one.values())):.3f}" for name, one in after.items())
 
 
-def main(seeds: int = 4, workers: int = 2, folder: Path = ROOT / "results" / "fine_tune") -> None:
-    """Train every arm and write the record.
-
-    Args:
-        seeds: Repetitions, three or more.
-        workers: Seeds worked on at a time, one thread each.
-        folder: Where record.json goes.
-    """
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # models this small are faster on a processor's core
-    found: dict[int, dict[str, Any]] = {}
-    cpu_s, started = 0.0, time.perf_counter()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(run, seed): seed for seed in range(seeds)}
-        try:
-            for done, future in enumerate(as_completed(waiting), start=1):
-                seed = waiting[future]
-                found[seed], seconds = future.result()
-                cpu_s += seconds
-                after = {
-                    name: one["1 x"] for name, one in found[seed]["losses"]["trained on"].items()
-                }
-                words = ", ".join(f"{name} {loss:.3f}" for name, loss in after.items())
-                left = (time.perf_counter() - started) / done * (seeds - done)
-                print(f"[{done}/{seeds}] seed {seed}: {words}; {left:.0f} s left", flush=True)
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            sys.exit("interrupted: no record was written")
-    torch.set_num_threads(1)
-    record = Record(
-        question="What does training on win back when RoVE is switched on in a trained RoPE model?",
-        kind="experiment",
-        config=config(),
-        seeds=list(range(seeds)),
-        values=merged([found[seed] for seed in range(seeds)]),
-        wall_s=round(time.perf_counter() - started, 1),
-        cpu_s=round(cpu_s, 1),
-        **surroundings(ROOT),
-    )
-    print(f"wrote {write_record(record, folder)}", flush=True)
-
+EXPERIMENT = Experiment(
+    slug="fine_tune",
+    question="What does training on win back when RoVE is switched on in a trained RoPE model?",
+    budget=CPU,
+    gpu_budget=GPU,
+    run=run,
+    config=config,
+    headline=headline,
+    seeds=4,
+)
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    EXPERIMENT.command_line()

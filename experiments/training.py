@@ -7,50 +7,47 @@ one thread each, about 12 minutes of two idle cores. It writes results/training/
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, replace
-from multiprocessing import get_context
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-import tyro
 from torch import nn
 
 from rove_lab.data import ByteText, standard_library
-from rove_lab.evaluation import loss_by_position
-from rove_lab.model import GPT, GPTConfig
-from rove_lab.progress import Step
-from rove_lab.records import Record, write_record
-from rove_lab.surroundings import surroundings
+from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position
+from rove_lab.experiment import Experiment, described
+from rove_lab.model import GPTConfig
+from rove_lab.scored_training import train_scored
 from rove_lab.training import TrainConfig, train, train_matched
 
-ROOT = Path(__file__).resolve().parents[1]
-ARMS = {
-    "RoPE": GPTConfig.preset("tiny", rotate_values=False),
-    "RoVE": GPTConfig.preset("tiny", rotate_values=True),
-}
-TRAINING = TrainConfig(
-    steps=800, batch_size=16, learning_rate=2e-3, final_rate=0.1, warmup_steps=40, log_every=20
+
+@dataclass(frozen=True)
+class Budget:
+    """The model of both arms, how they are trained, when and on how much they are scored."""
+
+    model: GPTConfig
+    training: TrainConfig
+    scored_every: int = 100  # steps
+    held_out_bytes: int = 2**17  # scored each time, the same ones
+
+
+CPU = Budget(
+    GPTConfig.preset("tiny", rotate_values=False),
+    TrainConfig(
+        steps=800, batch_size=16, learning_rate=2e-3, final_rate=0.1, warmup_steps=40, log_every=20
+    ),
 )
-SCORED_EVERY = 100  # steps
-HELD_OUT_BYTES = 2**17  # scored each time, the same ones
-HELD_OUT = 2**32 - 1  # the seed of their places: no training draws with it
+GPU = Budget(
+    GPTConfig.preset("small", rotate_values=False),
+    TrainConfig.preset("small", steps=8000, log_every=20),
+    scored_every=500,
+    held_out_bytes=2**20,
+)
 
 
-class Watched:
-    """A config that keeps the model it builds in reach, to be scored while it trains."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        self.config = config
-
-    def build(self) -> GPT:
-        """The model; the one and only, for ``model``."""
-        self.model = self.config.build()
-        return self.model
+def arms(model: GPTConfig) -> dict[str, GPTConfig]:
+    """A matched pair."""
+    return {"RoPE": model, "RoVE": replace(model, rotate_values=True)}
 
 
 def groups(n_ctx: int) -> dict[str, slice]:
@@ -63,41 +60,35 @@ def groups(n_ctx: int) -> dict[str, slice]:
     return found
 
 
-def scores(model: nn.Module, held_out: ByteText) -> dict[str, float]:
+def scores(model: nn.Module, held_out: ByteText, n_bytes: int) -> dict[str, float]:
     """Nats per byte of held-out text: of all bytes, and by how many were read before."""
-    windows = HELD_OUT_BYTES // held_out.n_ctx
-    inputs, targets = next(held_out.batches(windows, HELD_OUT))
+    inputs, targets = next(held_out.batches(n_bytes // held_out.n_ctx, HELD_OUT_SEED))
     losses = loss_by_position(model, torch.cat((inputs, targets[:, -1:]), 1)).double()
     by_position = {name: losses[:, at].mean().item() for name, at in groups(held_out.n_ctx).items()}
     return {"all": losses.mean().item(), **by_position}
 
 
-def run(seed: int) -> tuple[dict[str, Any], float]:
-    """One seed: curves, held-out losses and seconds of every arm; the processor seconds it took."""
-    torch.set_num_threads(1)
-    started = time.process_time()
-    text = standard_library(ARMS["RoPE"].n_ctx)
-    arms = {name: Watched(config) for name, config in ARMS.items()}
-    held_out: dict[str, dict[str, dict[str, float]]] = {name: {} for name in arms}
+def run(budget: Budget, seed: int) -> dict[str, Any]:
+    """One seed: curves, held-out losses and seconds of every arm."""
+    text, pair = standard_library(budget.model.n_ctx), arms(budget.model)
 
-    def score(step: Step) -> None:
-        if not step.step % SCORED_EVERY:
-            model = arms[step.name].model
-            held_out[step.name][str(step.step)] = scores(model, text.held_out)
+    def score(model: nn.Module) -> dict[str, float]:
+        return scores(model, text.held_out, budget.held_out_bytes)
 
-    how = replace(TRAINING, seed=seed)
+    how = replace(budget.training, seed=seed)
+    steps = range(budget.scored_every, how.steps + 1, budget.scored_every)
     # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(ARMS, replace(how, steps=1), text.train, progress=False)
-    runs = train_matched(arms, how, text.train, callback=score, progress=False)
+    train_matched(pair, replace(how, steps=1), text.train, progress=False)
+    runs, held_out = train_scored(pair, how, text.train, score, steps)
     # A learning rate that falls over all its steps: stopping the pair's RoPE later would not do.
     ratio = runs["RoVE"].cpu_s / runs["RoPE"].cpu_s
     longer = replace(
         how, steps=round(how.steps * ratio), warmup_steps=round(how.warmup_steps * ratio)
     )
-    alone = train(ARMS["RoPE"], longer, text.train, progress=False)
-    if alone.interrupted or any(one.interrupted for one in runs.values()):
+    alone = train(pair["RoPE"], longer, text.train, progress=False)
+    if alone.interrupted:
         raise KeyboardInterrupt
-    found = {
+    return {
         "curve": {
             name: {str(step): loss for step, loss in zip(one.steps, one.losses, strict=True)}
             for name, one in runs.items()
@@ -106,27 +97,27 @@ def run(seed: int) -> tuple[dict[str, Any], float]:
         "RoPE for RoVE's time": {
             "steps": longer.steps,
             "processor seconds": alone.cpu_s,
-            "held out": scores(alone.model, text.held_out),
+            "held out": score(alone.model),
         },
         "seconds a step": {
             name: {"wall": one.wall_s / how.steps, "processor": one.cpu_s / how.steps}
             for name, one in runs.items()
         },
     }
-    return found, time.process_time() - started
 
 
-def config() -> dict[str, Any]:
+def config(budget: Budget) -> dict[str, Any]:
     """What was set, for the record."""
-    shared = {k: v for k, v in asdict(ARMS["RoPE"]).items() if k != "rotate_values"}
     return {
-        "model": shared,
-        "arms": {name: {"rotate_values": arm.rotate_values} for name, arm in ARMS.items()},
-        "training": {k: v for k, v in asdict(TRAINING).items() if k != "seed"},
+        "model": {k: v for k, v in asdict(budget.model).items() if k != "rotate_values"},
+        "arms": {
+            name: {"rotate_values": arm.rotate_values} for name, arm in arms(budget.model).items()
+        },
+        "training": described(budget.training),
         "text": "the standard library's sources as bytes, split by file",
         "held out": {
-            "bytes": HELD_OUT_BYTES,
-            "every steps": SCORED_EVERY,
+            "bytes": budget.held_out_bytes,
+            "every steps": budget.scored_every,
             "groups": "by the bytes read before the guess",
         },
         "curve": "training loss, the mean of log_every steps; both arms see the same batches",
@@ -137,54 +128,22 @@ def config() -> dict[str, Any]:
     }
 
 
-def merged(parts: list[Any]) -> Any:
-    """The same names, with a list over seeds for every number."""
-    if isinstance(parts[0], dict):
-        return {name: merged([part[name] for part in parts]) for name in parts[0]}
-    return [round(part, 5) for part in parts]
+def headline(found: dict[str, Any]) -> str:
+    """The last held-out losses."""
+    last = {name: list(losses.values())[-1]["all"] for name, losses in found["held out"].items()}
+    return ", ".join(f"{name} {loss:.3f}" for name, loss in last.items())
 
 
-def main(seeds: int = 4, workers: int = 2, folder: Path = ROOT / "results" / "training") -> None:
-    """Train every pair and write the record.
-
-    Args:
-        seeds: Repetitions, three or more.
-        workers: Seeds worked on at a time, one thread each.
-        folder: Where record.json goes.
-    """
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # models this small are faster on a processor's core
-    found: dict[int, dict[str, Any]] = {}
-    cpu_s, started = 0.0, time.perf_counter()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(run, seed): seed for seed in range(seeds)}
-        try:
-            for done, future in enumerate(as_completed(waiting), start=1):
-                seed = waiting[future]
-                found[seed], seconds = future.result()
-                cpu_s += seconds
-                last = str(TRAINING.steps)
-                words = ", ".join(
-                    f"{name} {losses[last]['all']:.3f}"
-                    for name, losses in found[seed]["held out"].items()
-                )
-                left = (time.perf_counter() - started) / done * (seeds - done)
-                print(f"[{done}/{seeds}] seed {seed}: {words}; {left:.0f} s left", flush=True)
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            sys.exit("interrupted: no record was written")
-    torch.set_num_threads(1)
-    record = Record(
-        question="How do a RoPE and a RoVE byte model learn from the same start on the same data?",
-        kind="experiment",
-        config=config(),
-        seeds=list(range(seeds)),
-        values=merged([found[seed] for seed in range(seeds)]),
-        wall_s=round(time.perf_counter() - started, 1),
-        cpu_s=round(cpu_s, 1),
-        **surroundings(ROOT),
-    )
-    print(f"wrote {write_record(record, folder)}", flush=True)
-
+EXPERIMENT = Experiment(
+    slug="training",
+    question="How do a RoPE and a RoVE byte model learn from the same start on the same data?",
+    budget=CPU,
+    gpu_budget=GPU,
+    run=run,
+    config=config,
+    headline=headline,
+    seeds=4,
+)
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    EXPERIMENT.command_line()

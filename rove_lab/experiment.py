@@ -16,6 +16,7 @@ import torch
 
 from rove_lab.arguments import check_size
 from rove_lab.records import Record, write_record
+from rove_lab.settings import changed
 from rove_lab.surroundings import surroundings
 from rove_lab.train_config import TrainConfig
 
@@ -183,6 +184,7 @@ class Experiment:
             seeds: int = self.seeds,
             workers: int | None = None,
             gpu: bool = False,
+            change: tuple[str, ...] = (),
             folder: Path = self.root / "results" / self.slug,
         ) -> None:
             """Do every job for every seed, and write the record.
@@ -191,13 +193,17 @@ class Experiment:
                 seeds: Repetitions, three or more for an experiment.
                 workers: Jobs at a time; two on a CPU, with a thread each, and one on a GPU.
                 gpu: Spend the budget for a GPU instead of the one for two cores of a CPU.
+                change: Settings of the budget to set otherwise, such as training.steps=4.
                 folder: Where record.json goes.
             """
             if not gpu:
                 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # small models are faster on a core
             elif not torch.cuda.is_available():
                 sys.exit("expected a GPU, got none: leave out --gpu for the budget of two cores.")
-            budget = self.gpu_budget if gpu else self.budget
+            try:
+                budget = changed(self.gpu_budget if gpu else self.budget, change)
+            except (TypeError, ValueError) as error:
+                sys.exit(str(error))
             try:
                 record = self.record(budget, range(seeds), workers or (1 if gpu else 2))
             except KeyboardInterrupt:

@@ -266,3 +266,23 @@ def test_a_page_opens_from_the_disk(visit: Open, name: str) -> None:
         slider = figure.locator("input")
         slider.press("Home" if slider.input_value() != "0" else "End")
         assert shown(figure) != before
+
+
+def test_the_claims_are_filtered_by_their_verdict(visit: Open) -> None:
+    page = visit("book/17_claims")
+    claims = page.locator(".rove-claims")
+    shown_claims = claims.locator("li").locator("visible=true")
+    expect(shown_claims).to_have_count(14)
+    claims.get_by_label("refuted").check()
+    expect(shown_claims).to_have_count(1)
+    expect(shown_claims).to_contain_text("C13")
+    claims.get_by_label("every verdict").check()
+    expect(shown_claims).to_have_count(14)
+    tests = shown_claims.first.locator("details")
+    expect(tests.locator("code").first).to_be_hidden()
+    tests.locator("summary").click()
+    expect(tests.locator("code").first).to_be_visible()
+    # Every link leads to a place on a page that is there.
+    for link in claims.locator("a").all():
+        name, _, place = link.get_attribute("href").partition("#")
+        assert f'id="{place}"' in (BOOK / "book" / name).read_text(encoding="utf-8")

@@ -195,9 +195,6 @@ def test_what_a_step_was_measured_to_cost():
     more = [round(100 * (rove / rope - 1)) for rove, rope in peaks]
     assert (min(more), max(more)) == (11, 20)
     says("the peak of memory was 11 to 20 % higher")
-    intro = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
-    assert "{doc}`scaling`: in training up to 20 % more on a processor" in intro
-    assert "{doc}`scaling`: so in operations; in time 8 to 9 % of a step on a processor" in intro
     assert parameter_count(GPTConfig.preset("small")) == pytest.approx(5e6, rel=0.1)
     says("a model of five million parameters")
 

@@ -1,18 +1,20 @@
 """experiments/training.py in miniature, and what its record holds."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from experiment_scripts import ROOT, as_recorded, names, script
+from experiment_scripts import ROOT, names, script
 
 from rove_lab.data import standard_library
 from rove_lab.evaluation import held_out_scores
-from rove_lab.model import GPT
-from rove_lab.records import open_record, read_record
+from rove_lab.model import GPT, GPTConfig
+from rove_lab.records import open_record
+from rove_lab.training import TrainConfig
+
+SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, rotate_values=False)
 
 
 @pytest.fixture
@@ -23,77 +25,67 @@ def training(monkeypatch, tmp_path):
     for number in range(40):
         (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
     monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
-    small = {"n_ctx": 16, "d_model": 16, "n_heads": 2, "n_layers": 1}
-    arms = {name: replace(arm, **small) for name, arm in module.ARMS.items()}
-    monkeypatch.setattr(module, "ARMS", arms)
-    few = replace(module.TRAINING, steps=4, warmup_steps=1, log_every=2)
-    monkeypatch.setattr(module, "TRAINING", few)
-    monkeypatch.setattr(module, "SCORED_EVERY", 4)
-    monkeypatch.setattr(module, "HELD_OUT_BYTES", 512)
-    monkeypatch.setattr(
-        module, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1)
-    )
-    monkeypatch.setattr(module.torch, "set_num_threads", lambda count: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return module
 
 
-def expected_names(module):
-    how = module.TRAINING
+@pytest.fixture
+def budget(training):
+    how = TrainConfig(steps=4, batch_size=4, learning_rate=2e-3, warmup_steps=2, log_every=2)
+    return training.Budget(SMALL, how, scored_every=4, held_out_bytes=512)
+
+
+def expected_names(module, budget):
+    how, every, arms = budget.training, budget.scored_every, module.arms(budget.model)
     curve = dict.fromkeys(map(str, range(how.log_every, how.steps + 1, how.log_every)))
-    scored = map(str, range(module.SCORED_EVERY, how.steps + 1, module.SCORED_EVERY))
-    scores = dict.fromkeys(["all", *module.groups(module.ARMS["RoPE"].n_ctx)])
+    scored = map(str, range(every, how.steps + 1, every))
+    scores = dict.fromkeys(["all", *module.groups(budget.model.n_ctx)])
     return {
-        "curve": dict.fromkeys(module.ARMS, curve),
-        "held out": dict.fromkeys(module.ARMS, dict.fromkeys(scored, scores)),
+        "curve": dict.fromkeys(arms, curve),
+        "held out": dict.fromkeys(arms, dict.fromkeys(scored, scores)),
         "RoPE for RoVE's time": {"steps": None, "processor seconds": None, "held out": scores},
-        "seconds a step": dict.fromkeys(module.ARMS, dict.fromkeys(["wall", "processor"])),
+        "seconds a step": dict.fromkeys(arms, dict.fromkeys(["wall", "processor"])),
     }
 
 
-def test_it_trains_every_pair_and_records_it(training, tmp_path, capsys):
-    training.main(seeds=3, workers=1, folder=tmp_path / "record")
-    record = read_record(tmp_path / "record")
-    assert names(record.values) == expected_names(training)
-    assert record.config == training.config()
+def test_it_trains_every_pair_and_records_it(training, budget, capsys):
+    record = training.EXPERIMENT.record(budget, [0, 1, 2])
+    assert names(record.values) == expected_names(training, budget)
+    assert record.config["training"]["steps"] == 4
+    assert record.config["held out"]["every steps"] == 4
     assert "[3/3] seed 2: RoPE " in capsys.readouterr().out
     rope, rove = record.values["held out"].values()
     assert rope["4"]["all"] != rove["4"]["all"]
 
 
-def test_rope_alone_takes_the_steps_that_roves_seconds_allow(training, monkeypatch):
-    def train_matched(*arguments, **options):
-        runs = matched(*arguments, **options)
+def test_rope_alone_takes_the_steps_that_roves_seconds_allow(training, budget, monkeypatch):
+    def train_scored(*arguments, **options):
+        runs, found = scored(*arguments, **options)
         runs["RoPE"].cpu_s, runs["RoVE"].cpu_s = 2.0, 3.0  # as if
-        return runs
+        return runs, found
 
     def train(config, how, *arguments, **options):
         asked.append((config.rotate_values, how))
         return alone(config, how, *arguments, **options)
 
-    asked, matched, alone = [], training.train_matched, training.train
-    monkeypatch.setattr(training, "TRAINING", replace(training.TRAINING, warmup_steps=2))
-    monkeypatch.setattr(training, "train_matched", train_matched)
+    asked, scored, alone = [], training.train_scored, training.train
+    monkeypatch.setattr(training, "train_scored", train_scored)
     monkeypatch.setattr(training, "train", train)
-    found, _ = training.run(7)
-    assert asked == [(False, replace(training.TRAINING, seed=7, steps=6, warmup_steps=3))]
+    found = training.run(budget, 7)
+    assert asked == [(False, replace(budget.training, seed=7, steps=6, warmup_steps=3))]
     assert found["RoPE for RoVE's time"]["steps"] == 6
     assert found["seconds a step"]["RoVE"]["processor"] == 0.75
 
 
-def test_the_committed_record_is_what_the_script_would_write(monkeypatch):
-    module = script("training", monkeypatch)
-    record = open_record("training")
-    assert record.config == as_recorded(module.config(), record.config)
-    assert names(record.values) == expected_names(module)
-    assert len(record.seeds) >= 3
+def test_the_committed_record_has_what_the_script_would_write(training):
+    assert names(open_record("training").values) == expected_names(training, training.CPU)
 
 
 def test_the_scores_are_the_losses_of_held_out_text(training):
     torch.manual_seed(0)
-    model = GPT(training.ARMS["RoVE"]).eval()
+    model = GPT(replace(SMALL, rotate_values=True)).eval()
     text = training.standard_library(16).held_out
-    found = training.scores(model, text)
+    found = training.scores(model, text, 512)
     whole = held_out_scores(model, text, 512 // 16)["nats per byte"]
     assert found["all"] == pytest.approx(whole)
     inputs, targets = next(text.batches(512 // 16, seed=2**32 - 1))
@@ -111,14 +103,14 @@ def test_every_position_is_in_one_group(training, n_ctx):
         assert (int(first), int(last or first)) == (at.start + 1, at.stop)
 
 
-def test_it_stops_on_ctrl_c_and_writes_nothing(training, tmp_path, monkeypatch):
-    def stop(seed):
-        raise KeyboardInterrupt
+def test_a_training_that_was_stopped_leaves_nothing(training, budget, monkeypatch):
+    def stopped(*arguments, **options):
+        return replace(train(*arguments, **options), interrupted=True)
 
-    monkeypatch.setattr(training, "run", stop)
-    with pytest.raises(SystemExit, match="interrupted: no record was written"):
-        training.main(folder=tmp_path / "record")
-    assert not (tmp_path / "record").exists()
+    train = training.train
+    monkeypatch.setattr(training, "train", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        training.run(budget, 0)
 
 
 def test_the_chapter_says_what_the_record_holds():

@@ -1,145 +1,138 @@
-"""The scripts under experiments/: they run, and they write what the record says they wrote."""
+"""All scripts under experiments/ and all records under results/: each belongs to the other."""
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from types import SimpleNamespace
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from numbers import Real
 
 import pytest
-import torch
-from experiment_scripts import as_recorded, names, script
-from rove_models import ARCHITECTURES
+from experiment_scripts import ROOT, as_recorded, names, script
 
-from rove_lab.huggingface import enable_rove
-from rove_lab.records import open_record, read_record
-from rove_lab.tasks import OrderedPair
+from rove_lab.experiment import Experiment, described
+from rove_lab.records import read_record
+
+RECORDS = {path.parent.name: path for path in sorted(ROOT.glob("results/*/record.json"))}
+MEASURED = {"compatibility": "experiments", "training_step": "benchmarks"}  # by other means
+SCRIPTS = sorted(path.stem for path in ROOT.glob("experiments/*.py") if path.stem not in MEASURED)
 
 
 @pytest.fixture
-def messenger(monkeypatch):
-    module = script("messenger", monkeypatch)
-    monkeypatch.setattr(
-        module, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1)
-    )
-    monkeypatch.setattr(module.torch, "set_num_threads", lambda count: None)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    return module
+def experiment(request, monkeypatch):
+    return script(request.param, monkeypatch).EXPERIMENT
 
 
-def test_the_committed_record_is_what_the_script_would_write(messenger):
-    record = open_record("messenger")
-    assert record.config == as_recorded(messenger.config(), record.config)
-    expected = {
-        trial: {arm: dict.fromkeys(plan.rows) for arm in messenger.ARMS}
-        for trial, plan in messenger.TRIALS.items()
-    }
-    found = {
-        trial: {arm: dict.fromkeys(rows) for arm, rows in arms.items()}
-        for trial, arms in record.values.items()
-    }
-    assert found == expected
+every_script = pytest.mark.parametrize("experiment", SCRIPTS, indirect=True, ids=SCRIPTS)
 
 
-def test_the_script_trains_and_records_every_row(messenger, tmp_path, monkeypatch, capsys):
-    plan = messenger.TRIALS["ordered pair"]
-    short = replace(plan, task=OrderedPair(3, 4), training=replace(plan.training, steps=1))
-    monkeypatch.setattr(messenger, "TRIALS", {"ordered pair": short})
-    messenger.main(seeds=3, workers=1, folder=tmp_path)
-    record = read_record(tmp_path)
-    assert record.seeds == [0, 1, 2]
-    questions = dict.fromkeys(["one back", "two back", "both"])
-    rows = dict.fromkeys(plan.rows, questions)
-    assert names(record.values) == {"ordered pair": {"RoPE": rows, "RoVE": rows}}
-    assert "[24/24] ordered pair, " in capsys.readouterr().out
+def test_every_record_has_a_script_and_every_script_a_record():
+    assert {*RECORDS} == {*SCRIPTS, *MEASURED}
+    for slug, folder in MEASURED.items():
+        assert (ROOT / folder / f"{slug}.py").exists()
+    assert not [path.name for path in (ROOT / "results").iterdir()
+                if path.is_dir() and path.name not in RECORDS]  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", RECORDS)
+def test_a_record_keeps_to_the_schema_and_the_log_says_what_was_seen(slug):
+    record = read_record(RECORDS[slug])
+    assert (record.kind == "measurement") == (slug in MEASURED)
+    assert not record.commit.endswith("-dirty")
+    assert {"python", "torch"} <= {*record.versions}
     assert record.cpu_s > 0
+    log = (ROOT / "results" / "LOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^- \d{{4}}-\d\d-\d\d, `{slug}`: \S", log, re.MULTILINE)
 
 
-def test_the_script_stops_on_ctrl_c_and_writes_nothing(messenger, tmp_path, monkeypatch):
-    def stop(job):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(messenger, "run", stop)
-    with pytest.raises(SystemExit, match="interrupted: no record was written"):
-        messenger.main(folder=tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-# Retrofit
+@every_script
+def test_a_script_is_an_experiment_of_its_own_name(experiment):
+    assert isinstance(experiment, Experiment)
+    assert experiment.slug in SCRIPTS
+    assert experiment.run.__code__.co_filename == str(ROOT / f"experiments/{experiment.slug}.py")
+    assert experiment.root == ROOT
+    assert experiment.kind in ("experiment", "checkpoint")
+    assert experiment.seeds >= (3 if experiment.kind == "experiment" else 1)
 
 
-class Letters:
-    """A tokenizer of a few letters."""
-
-    def __call__(self, text, return_tensors):
-        assert return_tensors == "pt"
-        ids = torch.tensor([[ord(letter) % 64 for letter in text[:200]]])
-        return SimpleNamespace(input_ids=ids)
-
-
-@pytest.fixture
-def retrofit(monkeypatch):
-    module = script("retrofit", monkeypatch)
-    model = ARCHITECTURES["llama"](dtype=torch.float32)
-    model.source = "a small model of the tests"
-    monkeypatch.setattr(module, "load_smollm2", lambda: (model, Letters()))
-    monkeypatch.setattr(module.torch, "set_num_threads", lambda count: None)
-    for name, value in {"WINDOW": 20, "BLOCK": 8, "GROUP": 5}.items():
-        monkeypatch.setattr(module, name, value)
-    return module
+@every_script
+def test_the_record_says_what_the_script_sets(experiment):
+    record = read_record(RECORDS[experiment.slug])
+    assert record.question == experiment.question
+    assert record.kind == experiment.kind
+    assert record.seeds == [*range(experiment.seeds)]
+    if experiment.kind == "experiment":
+        config = json.loads(json.dumps(experiment.config(experiment.budget)))
+        assert record.config == as_recorded(config, record.config)
+    else:  # what was written depends on the machine: its marks are in the config
+        budget = described(experiment.budget)
+        assert as_recorded(budget, record.config).items() <= record.config.items()
 
 
-def test_retrofit_scores_every_switch_and_records_it(retrofit, tmp_path, capsys):
-    retrofit.main(folder=tmp_path)
-    record = read_record(tmp_path)
-    scores = dict.fromkeys(["perplexity", "loss on repeated tokens"])
-    planes = ["none", "all", "0 to 4", "5 to 9", "10 to 11", "6 fastest", "6 slowest"]
-    rows = {"planes": planes, "layers": ["0", "1", "2"]}
-    expected = {table: {"RoVE": dict.fromkeys(each, scores)} for table, each in rows.items()}
-    assert names(record.values) == expected
-    assert record.seeds == [0, 1, 2]
-    assert record.config == retrofit.config("a small model of the tests")
-    assert "[10/10] layers, 2: perplexity [" in capsys.readouterr().out
+@every_script
+def test_a_record_has_numbers_for_every_job(experiment):
+    values = read_record(RECORDS[experiment.slug]).values
+    for job in experiment.jobs(experiment.budget):
+        at = values
+        for name in job:
+            at = at[name]
+        assert at
 
 
-def test_retrofit_scores_are_the_losses_of_the_model(retrofit, tmp_path):
-    retrofit.main(folder=tmp_path)
-    values = read_record(tmp_path).values["planes"]["RoVE"]
-    model, tokenizer = retrofit.load_smollm2()
-    assert not hasattr(model, "rove")
-    text = retrofit.text_windows(tokenizer, 3)[1]
-    twice = retrofit.repeated(1, 64)
-    assert torch.equal(twice[:, :8], twice[:, 8:])
-    with torch.no_grad():
-        for row, planes in {"none": [], "all": None, "6 slowest": range(6, 12)}.items():
-            with enable_rove(model, planes=planes):
-                perplexity = model(text, labels=text).loss.exp().item()
-                logits = model(twice).logits[:, 7:-1]
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), twice[:, 8:].flatten())
-            assert values[row]["perplexity"][1] == pytest.approx(perplexity, rel=1e-4)
-            assert values[row]["loss on repeated tokens"][1] == pytest.approx(loss.item(), rel=1e-4)
-    assert values["none"] != values["all"]
+def numbers(thing):
+    """All numbers inside a budget."""
+    if is_dataclass(thing):
+        thing = [getattr(thing, field.name) for field in fields(thing) if field.init]
+    if isinstance(thing, dict):
+        thing = [*thing, *thing.values()]
+    if isinstance(thing, (list, tuple)):
+        return [number for inside in thing for number in numbers(inside)]
+    return [thing] if isinstance(thing, Real) else []
 
 
-def test_retrofit_refuses_a_text_too_short(retrofit, tmp_path):
-    with pytest.raises(SystemExit, match="has 200 tokens: too few for 11 windows of 20"):
-        retrofit.main(seeds=11, folder=tmp_path)
+@every_script
+def test_there_is_a_budget_for_two_cores_and_a_larger_one_for_a_gpu(experiment):
+    assert experiment.budget != experiment.gpu_budget
+    assert type(experiment.budget) is type(experiment.gpu_budget)
+    for budget in (experiment.budget, experiment.gpu_budget):
+        assert all(math.isfinite(number) for number in numbers(budget))
+        jobs = [*experiment.jobs(budget)]
+        assert len({*jobs}) == len(jobs) > 0
 
 
-def test_retrofit_stops_on_ctrl_c_and_writes_nothing(retrofit, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
+def test_a_record_is_made_anew_by_one_command(tmp_path):
+    record = read_record(RECORDS["messenger"])
+    command = [sys.executable, "experiments/messenger.py", "--folder", str(tmp_path), "--change"]
+    command += [f"trials.{trial}.training.steps=1" for trial in record.config]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[96/96] " in done.stdout
+    again = read_record(tmp_path)
+    assert names(again.values) == names(record.values)
+    assert again.values != record.values
+    for trial in again.config.values():
+        assert trial["training"].pop("steps") == 1
+    for trial in record.config.values():
+        trial["training"].pop("steps")
+    assert record.config == as_recorded(again.config, record.config)
+    assert (again.question, again.kind, again.seeds) == (
+        record.question,
+        record.kind,
+        record.seeds,
+    )
 
-    monkeypatch.setattr(retrofit, "loss_by_position", stop)
-    with pytest.raises(SystemExit, match="interrupted: no record was written"):
-        retrofit.main(folder=tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    assert not hasattr(retrofit.load_smollm2()[0], "rove")
 
-
-def test_the_committed_retrofit_record_is_what_the_script_would_write(monkeypatch):
-    module, record = script("retrofit", monkeypatch), open_record("retrofit")
-    assert record.config == module.config(record.config["weights"])
-    scores = dict.fromkeys(["perplexity", "loss on repeated tokens"])
-    expected = {}
-    for switch in module.switches(n_layers=30, n_planes=32):
-        expected.setdefault(switch.table, {"RoVE": {}})["RoVE"][switch.row] = scores
-    assert names(record.values) == expected
+def test_a_change_that_cannot_be_is_refused_with_its_reason():
+    command = [sys.executable, "experiments/messenger.py", "--change", "trials.edges.steps=1"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode != 0
+    assert "expected a name among distance recall, ordered pair, edge, 4 orth" in done.stderr

@@ -5,7 +5,16 @@ import json
 import pytest
 import torch
 
-from rove_lab.figures import Slider, arrows, bands, bars, heatmaps, lines, pair_differences
+from rove_lab.figures import (
+    Slider,
+    arrows,
+    bands,
+    bars,
+    heatmaps,
+    lines,
+    pair_differences,
+    seed_bars,
+)
 
 AXES = {"x_axis": "offset δ (tokens)", "y_axis": "cosine"}
 WORDS = {"alt": "What it shows, in words."}
@@ -35,6 +44,13 @@ def draw_each():
         ),
         "pair_differences": pair_differences(
             {"loss": moving[0], "error": moving}, x_axis="nats", slider=STOPS, **WORDS
+        ),
+        "seed_bars": seed_bars(
+            "ab",
+            {"RoPE": moving[:, :2], "RoVE": moving.reshape(3, 2, 2)},
+            slider=STOPS,
+            **AXES,
+            **WORDS,
         ),
     }
 

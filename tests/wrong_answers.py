@@ -950,6 +950,111 @@ def share(step, steps, warmup, final):
             "take half of it",
         ),
     ],
+    "ex-scored": [
+        ("def scored(n, lengths): return torch.arange(n) > 0", "every window has a first token"),
+        (
+            "def scored(n, lengths): return torch.arange(n) % lengths[-1] != 0",
+            "shorter ones open more often",
+        ),
+        ("def scored(n, lengths): return torch.arange(n) % lengths[0] == 0", "the other way round"),
+        (
+            "def scored(n, lengths): return (torch.arange(n) + 1) % lengths[0] != 0",
+            "it is the first that has nothing",
+        ),
+        ("def scored(n, lengths): return torch.arange(n) >= lengths[0]", "too strict"),
+    ],
+    "ex-kept": [
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq > beta_fast).sum()
+""",
+            "2 pi radians",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq <= 2 * torch.pi * beta_fast).sum()
+""",
+            "turn less often",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return 1 + (n_ctx * inv_freq > 2 * torch.pi * beta_fast).sum()
+""",
+            "one too many",
+        ),
+        (
+            """
+def kept(inv_freq, n_ctx, beta_fast):
+    return (n_ctx * inv_freq > 2 * torch.pi).sum()
+""",
+            "compare with beta_fast",
+        ),
+    ],
+    "ex-ramp": [
+        ("def ramp(inv_freq, factor, low, high): return inv_freq / factor", "slows every plane"),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = ((torch.arange(len(inv_freq)) - low) / (high - low)).clamp(0, 1)
+    return along * inv_freq + (1 - along) * inv_freq / factor
+""",
+            "wrong way round",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = (torch.arange(len(inv_freq)) - low) / (high - low)
+    return (1 - along) * inv_freq + along * inv_freq / factor
+""",
+            "clamp it",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    along = ((torch.arange(len(inv_freq)) - low) / (high - low)).clamp(0, 1)
+    return (1 - along) * inv_freq + along * inv_freq * factor
+""",
+            "makes them faster",
+        ),
+        (
+            """
+def ramp(inv_freq, factor, low, high):
+    return torch.where(torch.arange(len(inv_freq)) <= low, inv_freq, inv_freq / factor)
+""",
+            "that is a step",
+        ),
+    ],
+    "ex-overlap": [
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return rope_yarn - rove_yarn",
+            "how much less",
+        ),
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return rope - rove_yarn",
+            "gain of both together",
+        ),
+        (
+            "def overlap(rope, rove, rope_yarn, rove_yarn): return 2 * rope - rove - rope_yarn",
+            "take away",
+        ),
+        (
+            """
+def overlap(rope, rove, rope_yarn, rove_yarn):
+    return (rove - rope) - (rove_yarn - rope_yarn)
+""",
+            "the sign",
+        ),
+        (
+            """
+def overlap(rope, rove, rope_yarn, rove_yarn):
+    return (rope - rove - rope_yarn + rove_yarn).mean().expand(len(rope))
+""",
+            "one number a seed",
+        ),
+    ],
     "ex-accumulate": [
         (
             "def accumulate(batch_size, n_devices, fits): return -(-batch_size // fits)",
@@ -1186,6 +1291,133 @@ def suite(right, chances):
     return centred.mean(), centred.std() / len(centred) ** 0.5
 """,
             "spread of the tasks",
+        ),
+    ],
+    "ex-sign-test": [
+        (
+            """
+def sign_test(n, k):
+    return sum(math.comb(n, heads) for heads in range(max(k, n - k), n + 1)) / 2**n
+""",
+            "one side only",
+        ),
+        (
+            """
+def sign_test(n, k):
+    return min(1, 2 * sum(math.comb(n, heads) for heads in range(k, n + 1)) / 2**n)
+""",
+            "may be less than half",
+        ),
+        (
+            "def sign_test(n, k): return min(1, 2 * math.comb(n, k) / 2**n)",
+            "add what is more one-sided",
+        ),
+        (
+            """
+def sign_test(n, k):
+    return 2 * sum(math.comb(n, heads) for heads in range(max(k, n - k), n + 1)) / 2**n
+""",
+            "at most 1",
+        ),
+        ("def sign_test(n, k): return k / n", "no chance"),
+    ],
+    "ex-borne": [
+        ("def borne(gains): return gains.mean() > 0", "one pair says the opposite"),
+        ("def borne(gains): return (gains > 0).all()", "within two standard errors"),
+        (
+            "def borne(gains): return (gains > 0).all() and gains.mean() > 2 * gains.std()",
+            "over the root of n",
+        ),
+        (
+            """
+def borne(gains):
+    error = gains.std(correction=0) / len(gains) ** 0.5
+    return (gains > 0).all() and gains.mean() > 2 * error
+""",
+            "divide by n - 1",
+        ),
+        ("def borne(gains): return False", "bear it out"),
+    ],
+    "ex-by-chance": [
+        ("def by_chance(claims, level): return claims * level", "can exceed 1"),
+        ("def by_chance(claims, level): return (1 - level) ** claims", "none is passed"),
+        ("def by_chance(claims, level): return level**claims", "all of them are passed"),
+        ("def by_chance(claims, level): return 1 - level**claims", "not all of them"),
+    ],
+    "ex-nats-ahead": [
+        ("def nats_ahead(rope, rove): return rope - rove", "in perplexity"),
+        ("def nats_ahead(rope, rove): return math.log(rove / rope)", "ahead is positive"),
+        ("def nats_ahead(rope, rove): return rope / rove", "that is a ratio"),
+        ("def nats_ahead(rope, rove): return math.log2(rope / rove)", "in bits"),
+        ("def nats_ahead(rope, rove): return math.log10(rope / rove)", "base ten"),
+        ("def nats_ahead(rope, rove): return 1 - rove / rope", "that is the share"),
+    ],
+    "ex-beyond-sum": [
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(plain / both)",
+            "take off what each gains",
+        ),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(yarn / both)",
+            "what RoVE adds over YaRN",
+        ),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(rove / both)",
+            "what YaRN adds over RoVE",
+        ),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(plain * both / rove / yarn)",
+            "the other way round",
+        ),
+        ("def beyond_sum(plain, rove, yarn, both): return rove + yarn - plain - both", "logarithm"),
+        (
+            "def beyond_sum(plain, rove, yarn, both): return math.log(plain / rove * plain / yarn)",
+            "the sum of the gains",
+        ),
+    ],
+    "ex-reach": [
+        (
+            """
+def reach(lengths, perplexities, limit):
+    return lengths[perplexities <= limit][-1]
+""",
+            "last length that was measured below",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    return lengths[perplexities > limit][0]
+""",
+            "first length that was measured above",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    i = (perplexities > limit).long().argmax()
+    along = (limit - perplexities[i - 1]) / (perplexities[i] - perplexities[i - 1])
+    return lengths[i - 1] + along * (lengths[i] - lengths[i - 1])
+""",
+            "logarithms of both",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    i = (perplexities > limit).long().argmax()
+    low, high = perplexities[i - 1].log(), perplexities[i].log()
+    along = (math.log(limit) - low) / (high - low)
+    return lengths[i - 1] + along * (lengths[i] - lengths[i - 1])
+""",
+            "the length is not yet",
+        ),
+        (
+            """
+def reach(lengths, perplexities, limit):
+    i = (perplexities > limit).long().argmax()
+    low, high = perplexities[i - 1].log(), perplexities[i].log()
+    along = (math.log(limit) - low) / (high - low)
+    return lengths[i] * (lengths[i - 1] / lengths[i]) ** along
+""",
+            "from the wrong end",
         ),
     ],
 }

@@ -1,0 +1,148 @@
+"""Chapter 17: what it says beyond the list follows from the same records."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from rove_lab.claims import claims
+from rove_lab.records import open_record
+
+ROOT = Path(__file__).resolve().parents[1]
+CELLS = json.loads((ROOT / "book" / "17_claims.ipynb").read_text(encoding="utf-8"))["cells"]
+WORDS = " ".join(
+    " ".join("".join(cell["source"]) for cell in CELLS).replace('"\n    "', "").split()
+)
+WORDS = WORDS.replace(' " "', " ").replace('" "', "")
+EFFECTS = {
+    f"{claim.name} {effect.what}": effect
+    for claim in claims()
+    for part in claim.parts
+    for effect in part.effects
+}
+
+
+def says(*phrases):
+    for phrase in phrases:
+        assert phrase in WORDS, phrase
+
+
+def test_every_figure_is_drawn_from_records_and_says_in_words_what_it_shows():
+    code = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
+    figures = [cell for cell in code if "pair_differences(\n" in cell]
+    assert len(figures) >= 4
+    assert all("alt=" in cell for cell in figures)
+    assert not any("published" in cell for cell in code), "theirs are in chapter 18"
+
+
+def test_costs():
+    for name, least, most in (
+        ("C7 step time, d 256", 8, 9),
+        ("C7 step time, d 128", 9, 10),
+        ("C6 peak memory, d 256", 11, 20),
+        ("C6 peak memory, d 128", -3, 3),
+    ):
+        assert (round(EFFECTS[name].least), round(EFFECTS[name].most)) == (least, most)
+    says("8 to 9 percent more in one model and 9 to 10 in a smaller one")
+    says("Peak memory: 11 to 20 percent more, and -3 to 3")
+
+
+def losses(table, arm, length):
+    return torch.tensor(table[arm][length]["nats per byte"])
+
+
+def test_by_length():
+    pair = open_record("length").values["pair"]
+    apart = {
+        (how, length): losses(pair[how], "RoVE", length) - losses(pair[how], "RoPE", length)
+        for how in ("plain", "YaRN")
+        for length in pair["plain"]["RoVE"]
+    }
+    assert apart["plain", "128"].mean() == pytest.approx(-0.02, abs=0.005)
+    says("At the trained length the points lie around -0.02")
+    assert (apart["plain", "512"] < -0.15).all()
+    assert apart["plain", "512"].mean() == pytest.approx(-0.2, abs=0.05)
+    assert apart["YaRN", "512"].mean() == pytest.approx(-0.03, abs=0.005)
+    says("they are near -0.2 without YaRN, all below zero, and near -0.03 with it")
+    far = {
+        how: torch.cat(
+            [
+                losses(pair[how], "RoVE", "2048") - losses(pair[how], arm, "2048")
+                for arm in ("RoPE", "RoPE for RoVE's time")
+            ]
+        )
+        for how in ("plain", "YaRN")
+    }
+    assert [f"{far['plain'].max():.2f}", f"{far['plain'].min():.2f}"] == ["0.07", "-0.44"]
+    assert [f"{far['YaRN'].max():.2f}", f"{far['YaRN'].min():.2f}"] == ["0.01", "-0.24"]
+    says("from 0.07 to -0.44 without YaRN and from 0.01 to -0.24 with it")
+    means = {key: -values.mean().item() for key, values in apart.items()}
+    assert 0.2 < means["plain", "1024"] < 0.3
+    assert 0.2 < means["plain", "2048"] < 0.3
+    says("from two hundredths of a nat to two or three tenths, and so do the differences between")
+    assert apart["plain", "2048"].std() > apart["plain", "128"].std()
+    assert 0.02 < means["YaRN", "512"] < means["YaRN", "2048"] < 0.11
+    says("a few hundredths of a nat to a tenth", "they overlap in every pair")
+    for length in ("256", "512", "1024"):
+        assert (apart["YaRN", length] > apart["plain", length]).all()
+
+
+def test_a_window_of_the_trained_length_is_better_than_any_longer_one():
+    pair = open_record("length").values["pair"]
+    for arm in ("RoPE", "RoVE"):
+        for length in ("256", "512", "1024", "2048"):
+            window = losses(pair["window"], arm, length)
+            assert (window < losses(pair["plain"], arm, length)).all()
+            assert (window < losses(pair["YaRN"], arm, length)).all()
+    says("loses less than it does in any longer one, with YaRN or without")
+
+
+def test_induction():
+    shapes = dict(open_record("induction").values)
+    flat = shapes.pop("1 layer, 2 heads")["learned"]
+    early, late, soon = [], [], []
+    for values in shapes.values():
+        rope, rove = (
+            {int(step): torch.tensor(at["accuracy"]) for step, at in values["learned"][arm].items()}
+            for arm in ("RoPE", "RoVE")
+        )
+        early.append(rove[280] - rope[280])
+        late.append(rove[600] - rope[600])
+        for pair in range(len(rope[20])):
+            first = [
+                next(step for step, at in arm.items() if at[pair] >= 0.9) for arm in (rope, rove)
+            ]
+            soon.append(first[0] - first[1])
+    assert [f"{torch.cat(early).min():.2f}", f"{torch.cat(early).max():.2f}"] == ["0.45", "0.83"]
+    says("At step 280 the pairs of two and three layers lie between 0.45 and 0.83")
+    assert torch.cat(late).abs().max() < 0.03
+    assert (len(soon), min(soon), max(soon)) == (16, 40, 180)
+    says("in all sixteen pairs with two layers or three: they pass 90 % 40 to 180 steps before")
+    assert all(
+        abs(b - a) < 0.05
+        for rope, rove in zip(flat["RoPE"].values(), flat["RoVE"].values(), strict=True)
+        for a, b in zip(rope["accuracy"], rove["accuracy"], strict=True)
+    )
+    says("With one layer they are near 0 throughout")
+
+
+@pytest.mark.parametrize(("pairs", "one_in"), [(3, 11), (5, 34)])
+def test_how_often_luck_alone_is_called_seen(pairs, one_in):
+    random = torch.Generator().manual_seed(17)
+    noise = torch.randn(400_000, pairs, generator=random, dtype=torch.float64)
+    error = noise.std(1) / math.sqrt(pairs)
+    passed = ((noise > 0).all(1) & (noise.mean(1) > 2 * error)).double().mean().item()
+    assert 1 / passed == pytest.approx(one_in, rel=0.03)
+    says("With three pairs one empty effect in eleven would pass, with five one in 34")
+
+
+def test_exercises():
+    assert max(effect.count for effect in EFFECTS.values()) <= 5
+    says("no record of three to five can")
+    assert [2 * 0.5**n for n in (3, 4, 6)] == [1 / 4, 1 / 8, 1 / 32]
+    assert 2 * 0.5**5 > 0.05 > 2 * 0.5**6
+    says("Three pairs that agree happen one time in four, four one in eight, six one in 32")
+    assert 0.5 < 1 - 0.95**14 < 0.52
+    says("Of fourteen empty claims at 5 % some claim passes every other time")

@@ -1,0 +1,197 @@
+"""claims: each claim is there once, and every verdict rests on tests and records that exist."""
+
+import ast
+import json
+import re
+import tomllib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from book_contents import PAGES
+from docutils.nodes import make_id
+
+from rove_lab import claims as module
+from rove_lab.claims import VERDICTS, Claim, Part, claims, claims_in_markdown
+from rove_lab.effects import Effect
+from rove_lab.records import open_record
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = [
+    pytest.param(claim, part, id=f"{claim.name} {part.of}".strip())
+    for claim in claims()
+    for part in claim.parts
+]
+each_part = pytest.mark.parametrize(("claim", "part"), PARTS)
+LOSS = Effect(
+    "loss",
+    "held-out loss",
+    "training",
+    ("curve", "RoPE", "800"),
+    ("curve", "RoVE", "800"),
+    "lower",
+    "nats per byte",
+)
+
+
+@cache
+def functions(file):
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def headings(chapter):
+    """The addresses of a chapter's headings, as Sphinx makes them."""
+    cells = json.loads((ROOT / "book" / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
+    text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    return {make_id(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+# What the file says
+
+
+def test_each_of_the_fourteen_claims_is_there_once():
+    assert [claim.name for claim in claims()] == [f"C{n}" for n in range(1, 15)]
+    assert len({claim.words for claim in claims()}) == 14
+
+
+@each_part
+def test_a_verdict_points_at_tests_that_exist(claim, part):
+    for test in part.tests:
+        file, name = test.split("::")
+        assert name.startswith("test_")
+        assert name in functions(file), test
+
+
+@each_part
+def test_a_verdict_points_at_records_that_exist_and_travel_with_the_package(claim, part):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    held = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for slug in part.slugs:
+        assert open_record(slug).question
+        assert f"results/{slug}/record.json" in held
+
+
+@each_part
+def test_a_verdict_points_into_a_chapter(claim, part):
+    assert f"book/{part.chapter}" in PAGES
+    assert part.anchor in headings(part.chapter)
+
+
+@pytest.mark.book
+@each_part
+def test_a_built_page_has_the_place(claim, part):
+    page = ROOT / "_build" / "html" / "book" / f"{part.chapter}.html"
+    assert f'id="{part.anchor}"' in page.read_text(encoding="utf-8")
+
+
+@each_part
+def test_a_verdict_says_what_was_seen_in_a_few_sentences(claim, part):
+    assert 3 < len(part.seen.split()) < 90
+    assert part.seen.endswith((".", ".)"))
+    assert not re.search(r"[{}$`]", part.seen), "plain words, for a page and for a terminal"
+    assert bool(part.of) == (len(claim.parts) > 1)
+
+
+@each_part
+def test_a_measured_verdict_gives_no_number_but_its_records(claim, part):
+    """What stands in the file are names of numbers: no result is typed in."""
+    if part.effects:
+        assert re.search(r"\{\w+\.\w+", part.words)
+        assert all(
+            f"{{{effect.name}." in part.words or len(part.effects) > 1 for effect in part.effects
+        )
+        typed = re.findall(r"(?<![\w{:.-])\d+\.\d+", re.sub(r"\{.*?\}", "", part.words))
+        assert typed == []
+
+
+def test_effects_have_short_labels_of_their_own():
+    labels = [
+        f"{claim.name} {effect.what}"
+        for claim in claims()
+        for part in claim.parts
+        for effect in part.effects
+    ]
+    assert len(set(labels)) == len(labels)
+    assert max(map(len, labels)) <= 26, "they stand beside a figure on a phone"
+
+
+@each_part
+def test_what_was_not_measured_needs_no_scale(claim, part):
+    assert part.tests or part.slugs or part.verdict in VERDICTS[2:]
+    if part.verdict == "refuted":
+        assert part.effects
+
+
+def test_what_is_cited_is_in_the_bibliography():
+    keys = re.findall(
+        r"^@\w+\{(.*),$", (ROOT / "book/references.bib").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {key for claim in claims() for key in claim.cite} <= set(keys)
+    assert all(("garcia2026rove" in claim.cite) == ("paper" in claim.made) for claim in claims())
+
+
+def test_the_introduction_shows_this_list():
+    intro = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
+    assert claims_in_markdown() in intro
+    assert intro.count("| C1 |") == 1
+
+
+# What is refused
+
+
+def test_a_verdict_is_one_of_five():
+    with pytest.raises(ValueError, match=r"expected a verdict among shown exactly.*got 'proven'"):
+        Part("proven", "It is.", "04_rove", "what-it-costs")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "effects", "words"),
+    [
+        ("shown exactly", (), "expected a test behind 'shown exactly'"),
+        ("seen at our scale", (), "expected an effect behind 'seen at our scale'"),
+        ("not seen at our scale", (LOSS,), "expected seen at our scale by what training holds"),
+        ("refuted", (LOSS,), "expected seen at our scale by what training holds, got 'refuted'"),
+        (
+            "seen at our scale",
+            (replace(LOSS, claimed="higher"),),
+            "expected not seen at our scale or refuted by what training holds",
+        ),
+        (
+            "refuted",
+            (LOSS, replace(LOSS, name="gain", claimed="higher")),
+            "expected not seen at our scale by what training holds, got 'refuted'",
+        ),
+    ],
+)
+def test_a_verdict_is_what_the_effects_bear_out(verdict, effects, words):
+    with pytest.raises(ValueError, match=words):
+        Part(verdict, "It is.", "10_training", "the-record", effects=effects)
+
+
+def test_the_words_take_their_numbers_from_the_effects():
+    words = "By {loss.size:.3f}, in {loss.agree} of {loss.count}."
+    part = Part("seen at our scale", words, "10_training", "the-record", effects=(LOSS,))
+    assert part.seen == f"By {-LOSS.mean:.3f}, in 4 of 4."
+    for wrong in ("{gain.size}", "{loss.volume}", "{0}"):
+        with pytest.raises(ValueError, match="expected words about the part's effects"):
+            replace(part, words=wrong)
+
+
+def test_a_claim_is_made_by_someone_and_judged():
+    claim = claims()[0]
+    for made in ((), ("press",)):
+        with pytest.raises(ValueError, match="expected C1 made by paper or summaries"):
+            replace(claim, made=made)
+    with pytest.raises(ValueError, match="expected a verdict on C1, got none"):
+        Claim(claim.name, claim.words, claim.made, claim.cite, ())
+
+
+def test_a_field_that_is_none_is_refused(tmp_path, monkeypatch):
+    text = Path(module.__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    (tmp_path / "claims.toml").write_text(text.replace('anchor = "', 'anker = "', 1), "utf-8")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "claims.py"))
+    with pytest.raises(ValueError, match=r"expected the fields of a Part, got \['anker'\]"):
+        claims.__wrapped__()
