@@ -66,6 +66,16 @@ def _inside(value: Any) -> Any:
     )
 
 
+def one_job(budget: Any) -> Sequence[tuple[str, ...]]:
+    """Of an experiment whose job is the whole: one, without a name."""
+    return [()]
+
+
+def no_more_words(found: dict[str, Any]) -> str:
+    """Of an experiment without a headline: that a job is done."""
+    return "done"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A question that is answered by the same jobs, done once for every seed.
@@ -98,8 +108,8 @@ class Experiment:
     budget: Any
     gpu_budget: Any
     run: Callable[..., dict[str, Any]]
-    jobs: Callable[[Any], Sequence[tuple[str, ...]]] = lambda budget: [()]
-    headline: Callable[[dict[str, Any]], str] = lambda found: "done"
+    jobs: Callable[[Any], Sequence[tuple[str, ...]]] = one_job
+    headline: Callable[[dict[str, Any]], str] = no_more_words
     seeds: int = 3
     config: Callable[[Any], dict[str, Any]] = described
     kind: str = "experiment"

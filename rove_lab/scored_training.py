@@ -49,14 +49,11 @@ def train_scored(
         KeyboardInterrupt: On Ctrl-C, once the step is done: half a curve answers nothing.
 
     Example:
-        >>> from rove_lab.evaluation import held_out_scores
-        >>> from rove_lab.induction import Induction
-        >>> from rove_lab.model import GPTConfig
-        >>> task, how = Induction(), TrainConfig(steps=20, batch_size=2)
-        >>> arms = {"RoVE": GPTConfig(d_vocab=task.d_in, d_model=16)}
-        >>> ask = lambda model: held_out_scores(model, task, 8)
-        >>> train_scored(arms, how, task, ask, [10, 20])[1]
-        {'RoVE': {'10': {'nats': ..., 'accuracy': ...}, '20': {'nats': ..., 'accuracy': ...}}}
+        >>> from rove_lab.messenger import MessengerConfig
+        >>> from rove_lab.filters import Filter
+        >>> given = {"RoVE": MessengerConfig(1, 1, 8)}, TrainConfig(steps=10), Filter.edge()
+        >>> train_scored(*given, lambda model: {"weights": len([*model.parameters()])}, [10])[1]
+        {'RoVE': {'10': {'weights': ...}}}
     """
     every, last = train_config.log_every, train_config.steps
     if odd := [s for s in steps if not 0 < s <= last or (s % every and s != last)]:
