@@ -47,7 +47,7 @@ GPU = Budget(
 
 def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     """A matched pair."""
-    return {"RoPE": model, "RoVE": replace(model, rotate_values=True)}
+    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
 
 
 def groups(n_ctx: int) -> dict[str, slice]:

@@ -170,7 +170,8 @@ class Experiment:
             KeyboardInterrupt: If it was stopped.
         """
         check_seeds(list(seeds), self.kind)
-        described(budget)
+        if self.config is described:
+            described(budget)
         # Of the start: the code that runs is the code that was there when it was imported.
         about = surroundings(self.root, threads=1 if workers > 1 else None)
         started, cpu_s = time.perf_counter(), 0.0
