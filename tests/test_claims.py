@@ -13,7 +13,7 @@ from book_contents import PAGES
 from docutils.nodes import make_id
 
 from rove_lab import claims as module
-from rove_lab.claims import VERDICTS, Claim, Part, claims, claims_in_markdown
+from rove_lab.claims import Claim, Part, claims, claims_in_markdown
 from rove_lab.effects import Effect
 from rove_lab.records import open_record
 
