@@ -66,6 +66,10 @@ class Part:
             raise ValueError("expected a test behind 'shown exactly', got none.")
         if self.verdict == "seen at our scale" and not self.effects:
             raise ValueError("expected an effect behind 'seen at our scale', got none.")
+        if self.verdict != "out of reach here" and not (self.tests or self.slugs):
+            raise ValueError(
+                f"expected a test, a record or an effect behind {self.verdict!r}, got none."
+            )
         if self.verdict not in self.possible:
             raise ValueError(
                 f"expected {' or '.join(self.possible)} by what {', '.join(self.slugs)} holds, got "

@@ -47,6 +47,31 @@ def test_costs():
         assert (round(EFFECTS[name].least), round(EFFECTS[name].most)) == (least, most)
     says("8 to 9 percent more in one model and 9 to 10 in a smaller one")
     says("Peak memory: 11 to 20 percent more, and -3 to 3")
+    again = EFFECTS["C7 whole training, d 128"]
+    assert (round(again.least), round(again.most), again.count) == (4, 5, 4)
+    says("over four whole trainings 4 to 5")
+
+
+def test_what_the_records_took():
+    slugs = {slug for claim in claims() for part in claim.parts for slug in part.slugs}
+    minutes = [open_record(slug).cpu_s / 60 for slug in slugs]
+    assert (round(min(minutes)), round(max(minutes))) == (6, 42)
+    says("6 to 42 minutes of processor time each")
+
+
+def test_the_records_that_train_the_same_pairs():
+    training, length, in_context = map(open_record, ("training", "length", "in_context"))
+    text = in_context.config["text"]
+    assert training.seeds == length.seeds == in_context.seeds == [0, 1, 2, 3]
+
+    def same(how):
+        return {k: v for k, v in how.items() if k not in ("kind", "rotate_values", "log_every")}
+
+    for key in ("model", "training"):
+        assert same(training.config[key]) == same(length.config[key]) == same(text[key])
+    says("The records `training`, `length` and `in_context` (its byte models) train the same four")
+    assert open_record("needles").seeds == open_record("retrieval").seeds[:3]
+    says("`needles` trains three of the four pairs of `retrieval` again")
 
 
 def losses(table, arm, length):
@@ -140,7 +165,8 @@ def test_functions_from_examples():
         inputs: last["RoVE"][inputs] - last["RoPE"][inputs] for inputs in ("seen before", "new")
     }
     assert lead["seen before"] / lead["new"] == pytest.approx(2, abs=0.1)
-    says("Twice as much of the lead is on inputs that were shown before as on new ones")
+    assert [f"{apart:.2f}" for apart in lead.values()] == ["0.18", "0.09"]
+    says("twice as large on inputs that were shown before (0.18) as on new ones (0.09)")
     shortcut = open_record("in_context").values["functions"]["shortcuts"]["the rarer class"]
     assert last["RoPE"]["new"] < min(shortcut["new"]) < last["RoVE"]["new"]
     suite = open_record("in_context").values["text"]["suite"]
@@ -179,14 +205,47 @@ def test_the_range_of_standard_errors():
     says("as far as -27", "right, up to 15")
 
 
-@pytest.mark.parametrize(("pairs", "one_in"), [(3, 11), (5, 34)])
+def test_what_lies_on_which_side():
+    left = {name for name, one in EFFECTS.items() if max(one.gains) < 0}
+    right = {name for name, one in EFFECTS.items() if one.borne}
+    assert left == {
+        "C6 peak memory, d 256",
+        *(f"C7 {what}" for what in ("step time, d 256", "step time, d 128")),
+        "C7 whole training, d 128",
+        *(f"C11 beyond the sum, {n} ×" for n in (2, 4, 8)),
+        *("C12 needles, 2 ×, 4 heads", "C12 needles, 8 ×", "C12 recall, 8 ×"),
+        *("C13 SmolLM2 perplexity", "C13 byte model"),
+    }
+    assert right == {
+        "C9 loss, training text",
+        *(f"C9 induction, {shape}" for shape in ("1 head", "2 heads", "4 heads", "3 layers")),
+        *(f"C9 functions, {which} inputs" for which in ("all", "new")),
+        *(f"C10 {n} ×" for n in (2, 4, 8)),
+        "C10 16 ×, equal time",
+        *(f"C11 YaRN, {n} ×" for n in (4, 8, 16)),
+        *("C12 needles, 2 ×", "C12 recall, 2 ×", "C12 needles, 8 ×, β 8"),
+        *(f"C12 recall, 8 ×, β {beta}" for beta in (2, 4, 8)),
+    }
+    for name in EFFECTS.keys() - left - right:
+        assert min(EFFECTS[name].gains) <= 0 <= max(EFFECTS[name].gains)
+    says("The others touch zero or lie on both sides of it")
+
+
+def test_every_part_that_is_seen_has_four_pairs():
+    seen = [p for claim in claims() for p in claim.parts if p.verdict == "seen at our scale"]
+    assert {effect.count for part in seen for effect in part.effects} == {4}
+    says("with four (as behind every *seen* here) one in 19")
+
+
+@pytest.mark.parametrize(("pairs", "one_in"), [(3, 11), (4, 19), (5, 34)])
 def test_how_often_luck_alone_is_called_seen(pairs, one_in):
     random = torch.Generator().manual_seed(17)
     noise = torch.randn(400_000, pairs, generator=random, dtype=torch.float64)
     error = noise.std(1) / math.sqrt(pairs)
     passed = ((noise > 0).all(1) & (noise.mean(1) > 2 * error)).double().mean().item()
     assert 1 / passed == pytest.approx(one_in, rel=0.03)
-    says("With three pairs one empty effect in eleven would pass, with five one in 34")
+    says("With three pairs one empty effect in eleven would pass", "with five one in 34")
+    says("once in 11 times with three pairs and once in 19 with four")
 
 
 def test_exercises():

@@ -13,7 +13,7 @@ from book_contents import PAGES
 from docutils.nodes import make_id
 
 from rove_lab import claims as module
-from rove_lab.claims import VERDICTS, Claim, Part, claims, claims_in_markdown
+from rove_lab.claims import Claim, Part, claims, claims_in_markdown
 from rove_lab.effects import Effect
 from rove_lab.records import open_record
 
@@ -120,7 +120,7 @@ def test_effects_have_short_labels_of_their_own():
 
 @each_part
 def test_what_was_not_measured_needs_no_scale(claim, part):
-    assert part.tests or part.slugs or part.verdict in VERDICTS[2:]
+    assert part.tests or part.slugs or part.verdict == "out of reach here"
     if part.verdict == "refuted":
         assert part.effects
 
@@ -152,6 +152,8 @@ def test_a_verdict_is_one_of_five():
     [
         ("shown exactly", (), "expected a test behind 'shown exactly'"),
         ("seen at our scale", (), "expected an effect behind 'seen at our scale'"),
+        ("not seen at our scale", (), "expected a test, a record or an effect behind 'not seen"),
+        ("refuted", (), "expected a test, a record or an effect behind 'refuted', got none"),
         ("not seen at our scale", (LOSS,), "expected seen at our scale by what training holds"),
         ("refuted", (LOSS,), "expected seen at our scale by what training holds, got 'refuted'"),
         (
@@ -169,6 +171,13 @@ def test_a_verdict_is_one_of_five():
 def test_a_verdict_is_what_the_effects_bear_out(verdict, effects, words):
     with pytest.raises(ValueError, match=words):
         Part(verdict, "It is.", "10_training", "the-record", effects=effects)
+
+
+def test_what_is_out_of_reach_may_rest_on_nothing_and_on_no_effect():
+    where = "04_rove", "a-change-of-frame"
+    assert Part("out of reach here", "Not weighed.", *where).slugs == ()
+    with pytest.raises(ValueError, match="expected seen at our scale by what training holds"):
+        Part("out of reach here", "Not weighed.", *where, effects=(LOSS,))
 
 
 def test_the_words_take_their_numbers_from_the_effects():
