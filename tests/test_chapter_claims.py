@@ -140,7 +140,7 @@ def test_functions_from_examples():
         inputs: last["RoVE"][inputs] - last["RoPE"][inputs] for inputs in ("seen before", "new")
     }
     assert lead["seen before"] / lead["new"] == pytest.approx(2, abs=0.1)
-    says("Twice as much of the lead is on inputs that were shown before as on new ones")
+    says("The lead is twice as large on inputs that were asked before as on new ones")
     shortcut = open_record("in_context").values["functions"]["shortcuts"]["the rarer class"]
     assert last["RoPE"]["new"] < min(shortcut["new"]) < last["RoVE"]["new"]
     suite = open_record("in_context").values["text"]["suite"]
