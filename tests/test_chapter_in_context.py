@@ -1,4 +1,4 @@
-"""Chapter 13 says what its records hold, and what the package's pair does live."""
+"""Chapter 13 says of induction and of functions what its records hold."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rove_lab.data import standard_library
-from rove_lab.evaluation import loss_by_position
-from rove_lab.few_shot import suite_score
-from rove_lab.few_shot_baselines import label_shortcut_scores, suite_error
 from rove_lab.induction import Induction
 from rove_lab.learning_curves import first_reached
-from rove_lab.model import load_pretrained
 from rove_lab.records import open_record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -160,6 +155,27 @@ def test_where_heads_look(induction, words):
         assert max(last) < 0.03
 
 
+def test_the_trap_of_the_first_exercise(words):
+    task = Induction()
+    tokens, targets = next(task.batches(1024, seed=0))
+    back = (tokens[:, 1:] == tokens[:, :1]).int().argmax(1) + 1
+    asked = targets >= 0
+    right = {}
+    for period in range(8, 58):
+        said = torch.full_like(targets, -1)
+        said[:, period - 1 :] = tokens[:, : tokens.shape[1] - period + 1]
+        right[period] = (said == targets) & asked
+    shares = {period: (of.sum() / asked.sum()).item() for period, of in right.items()}
+    assert max(shares, key=shares.get) == 24
+    assert f"24, is right in {100 * shares[24]:.0f} % here" in words
+    by_period = {
+        n: (right[24][back == n].sum() / asked[back == n].sum()).item() for n in range(8, 58)
+    }
+    assert {n for n, share in by_period.items() if share > 0} == {8, 12, 24}
+    assert by_period[24] == 1
+    assert min(by_period[8], by_period[12]) > 0.5
+
+
 # Functions
 
 
@@ -228,91 +244,3 @@ def test_examples_seen_and_new(ways, words):
     asked = ((lead - new) / (seen - new)).mean()  # the share of questions asked before
     assert asked == pytest.approx(0.48, abs=0.01)  # "nearly half of the questions"
     assert asked * seen.mean() / lead.mean() == pytest.approx(2 / 3, abs=0.03)
-
-
-# Text
-
-
-def test_the_suite_is_at_chance(ways, words):
-    scores = [
-        score
-        for of in ways["text"]["suite"].values()
-        for step in of.values()
-        for seeds in step.values()
-        for score in seeds
-    ]
-    assert max(map(abs, scores)) < 0.053
-    assert "All scores of the suite" in words
-    assert "are within 0.053 of a guess" in words
-    asked = {
-        name: {4: means(of["RoVE"]["800"]["k = 4"])[0]}
-        for name, of in ways["text"]["tasks"].items()
-    }
-    assert f"has a standard error of {suite_error(asked, 256)[4]:.3f} from its 256" in words
-    shortcut = suite_score(label_shortcut_scores([4], n_questions=256))[4]
-    assert f"shortcut, which would give them {shortcut:.2f}" in words
-
-
-def test_snippets_read_twice(ways, words):
-    snippets = ways["text"]["snippets"]
-
-    def gain(kind, arm, step, read="all"):
-        another, again = (snippets[kind][of][arm][step][read] for of in ("after another", "again"))
-        return means(another)[0] - means(again)[0]
-
-    rope, rove = (gain("text", arm, "800") for arm in ARMS)
-    assert (
-        f"{rope:.2f} nats per byte for text under RoPE and {rove:.2f} under RoVE, 0.01 for" in words
-    )
-    assert [f"{gain('letters', arm, '800'):.2f}" for arm in ARMS] == ["0.01", "0.01"]
-    early = [gain("text", arm, "100") for arm in ARMS]
-    assert "text had gained {:.2f} and {:.2f} as well".format(*early) in words
-    late = [ways["text"]["positions"][arm]["800"]["late - early"] for arm in ARMS]
-    told = [f"{-of.mean():.3f} ± {of.std() / 2:.3f}" for of in map(torch.tensor, late)]
-    assert f"{told[0]} under RoPE, {told[1]} under RoVE" in words
-    less = torch.tensor(late[1]) - torch.tensor(late[0])
-    assert less.mean().abs() < less.std() / 2
-    end = [gain("text", arm, "800", "33 to 63") for arm in ARMS]
-    assert [f"{gained:.2f}" for gained in end] == ["0.04", "0.04"]
-    assert "and 0.04 at the end" in words
-
-
-def test_the_pair_of_the_package_knows_text_again_and_no_letters(words):
-    snippets, _ = next(standard_library(n_ctx=64).held_out.batches(64, seed=0))
-    letters = torch.randint(97, 123, (64, 64), generator=torch.Generator().manual_seed(0))
-
-    def gain(model, some):
-        n = some.shape[1]
-        again = loss_by_position(model, torch.cat((some, some), 1))
-        another = loss_by_position(model, torch.cat((some.roll(1, 0), some), 1))
-        return (another - again)[:, n:].mean(1)
-
-    assert "by 0.1 nats per byte over 64 bytes, and by 0.3 over 8" in words
-    for name in ("byte-rope", "byte-rove"):
-        model = load_pretrained(name)
-        assert f"{gain(model, snippets[:, :8]).mean():.1f}" in ("0.3", "0.4")
-        assert f"{gain(model, snippets).mean():.1f}" == "0.1"
-        for n in (16, 64):
-            found = gain(model, letters[:, :n])
-            assert found.mean().abs() < found.std() / 8
-
-
-def test_the_trap_of_the_first_exercise(words):
-    task = Induction()
-    tokens, targets = next(task.batches(1024, seed=0))
-    back = (tokens[:, 1:] == tokens[:, :1]).int().argmax(1) + 1
-    asked = targets >= 0
-    right = {}
-    for period in range(8, 58):
-        said = torch.full_like(targets, -1)
-        said[:, period - 1 :] = tokens[:, : tokens.shape[1] - period + 1]
-        right[period] = (said == targets) & asked
-    shares = {period: (of.sum() / asked.sum()).item() for period, of in right.items()}
-    assert max(shares, key=shares.get) == 24
-    assert f"24, is right in {100 * shares[24]:.0f} % here" in words
-    by_period = {
-        n: (right[24][back == n].sum() / asked[back == n].sum()).item() for n in range(8, 58)
-    }
-    assert {n for n, share in by_period.items() if share > 0} == {8, 12, 24}
-    assert by_period[24] == 1
-    assert min(by_period[8], by_period[12]) > 0.5
