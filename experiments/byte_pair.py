@@ -70,13 +70,18 @@ def jobs(budget: Budget) -> list[tuple[str, ...]]:
 
 def run(budget: Budget, name: str, seed: int) -> dict[str, Any]:
     """Train one model, write it, and score what was written."""
+    if budget.folder == CPU.folder and budget != CPU:
+        raise ValueError(
+            f"expected another folder for another budget, got {budget.folder}: the package's own "
+            "models would be lost. Add --change 'folder=\"_build/byte_models\"'."
+        )
     config = budget.models[name]
     text = standard_library(config.n_ctx)
     how = replace(budget.training, seed=seed)
     one = train(config, how, text.train, progress=False)
     if one.interrupted or not isinstance(one.model, GPT):
         raise KeyboardInterrupt
-    save_model(one.model, ROOT / budget.folder / name)
+    save_model(one.model, ROOT / budget.folder / (f"{name}-{seed}" if seed else name))
     probe = torch.tensor([list(PROBE.encode())])
     return {
         "curve": {str(step): loss for step, loss in zip(one.steps, one.losses, strict=True)},

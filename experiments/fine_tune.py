@@ -50,7 +50,7 @@ def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     planes = range(len(model.rotaries()[0].inv_freq))
     slow, fast = tuple(planes[len(planes) // 2 :]), tuple(planes[: len(planes) // 2])
     return {
-        CONTROL: model,
+        CONTROL: replace(model, rotate_values=False),
         "RoVE": replace(model, rotate_values=True),
         "RoVE, slow half": replace(model, rotate_values=True, value_planes=slow),
         "RoVE, fast half": replace(model, rotate_values=True, value_planes=fast),
@@ -75,10 +75,10 @@ def from_the_start(budget: Budget) -> TrainConfig:
 def run(budget: Budget, seed: int) -> dict[str, Any]:
     """One seed: the losses of every arm."""
     text = standard_library(budget.model.n_ctx).train
-    first = train(budget.model, replace(budget.first, seed=seed), text, progress=False)
+    configs = arms(budget.model)
+    first = train(configs[CONTROL], replace(budget.first, seed=seed), text, progress=False)
     # Another order of the data than the first training's; the same in every arm.
     then = replace(budget.then, seed=seed + 1000)
-    configs = arms(budget.model)
     starts = {name: WarmStart(config, first.model) for name, config in configs.items()}
     at_once = {name: scores(start.build(), budget) for name, start in starts.items()}
     runs = train_matched(starts, then, text, progress=False)

@@ -22,7 +22,7 @@ from rove_lab.experiment import Experiment
 from rove_lab.few_shot import few_shot_scores, suite_score
 from rove_lab.in_context_functions import FunctionClassification
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.scored_training import train_scored
+from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
 from rove_lab.training import Run, TrainConfig
 
@@ -120,7 +120,7 @@ def functions(plan: Functions, seed: int) -> dict[str, Any]:
         return shares(plan.task, right, seen)
 
     how = replace(plan.training, seed=seed, log_every=plan.scored_every)
-    steps = range(plan.scored_every, how.steps + 1, plan.scored_every)
+    steps = scored_steps(plan.scored_every, how.steps)
     runs, learned = train_scored(pair(plan.model), how, plan.task, score, steps)
     return {
         "learned": learned,

@@ -19,7 +19,7 @@ from rove_lab.experiment import Experiment
 from rove_lab.gpt_patterns import gpt_patterns
 from rove_lab.induction import Induction
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.scored_training import train_scored
+from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
 from rove_lab.training import TrainConfig, train_matched
 
@@ -133,7 +133,7 @@ def run(budget: Budget, row: str, seed: int) -> dict[str, Any]:
         how,
         budget.task,
         lambda model: answers(model, budget) | heads(model, budget),
-        range(budget.scored_every, how.steps + 1, budget.scored_every),
+        scored_steps(budget.scored_every, how.steps),
     )
     return {
         "learned": learned,

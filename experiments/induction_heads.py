@@ -18,7 +18,7 @@ from rove_lab.experiment import Experiment
 from rove_lab.gpt_patterns import gpt_patterns
 from rove_lab.induction import Induction
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.scored_training import train_scored
+from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
 from rove_lab.training import TrainConfig
 
@@ -90,7 +90,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
     """One matched pair."""
     arms = {name: replace(budget.model, rotate_values=on) for name, on in ARMS.items()}
     how = replace(budget.training, seed=seed, log_every=budget.scored_every)
-    steps = range(budget.scored_every, how.steps + 1, budget.scored_every)
+    steps = scored_steps(budget.scored_every, how.steps)
     _, found = train_scored(arms, how, budget.task, lambda model: looks(model, budget), steps)
     return found
 

@@ -71,7 +71,7 @@ def arms(model: GPTConfig, part: str) -> dict[str, GPTConfig]:
             "RoVE, fast half": replace(model, rotate_values=True, value_planes=fast),
             "RoVE, slow half": replace(model, rotate_values=True, value_planes=slow),
         }
-    return {"RoPE": model, "RoVE": replace(model, rotate_values=True)}
+    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
 
 
 class Text:
@@ -243,7 +243,7 @@ def run(budget: Budget, part: str, seed: int) -> dict[str, Any]:
         ratio = runs["RoVE"].cpu_s / runs["RoPE"].cpu_s
         steps[PATIENT], warm = (round(n * ratio) for n in (how.steps, how.warmup_steps))
         longer = replace(how, steps=steps[PATIENT], warmup_steps=warm)
-        runs[PATIENT] = train(budget.model, longer, text.train, progress=False)
+        runs[PATIENT] = train(configs["RoPE"], longer, text.train, progress=False)
     if any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
     models: dict[str, Any] = {name: one.model.eval() for name, one in runs.items()}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from rove_lab.context_extension import yarn_by_length
-from rove_lab.evaluation import HELD_OUT_SEED, Extension
+from rove_lab.evaluation import HELD_OUT_SEED, Extension, device_of
 from rove_lab.experiment import Experiment, described
 from rove_lab.induction import Induction
 from rove_lab.model import GPT, GPTConfig
@@ -174,6 +174,7 @@ class Asked:
     def start(self, offset: int) -> dict[str, float]:
         """How much a logit changes, at most, where the sequence is said to start elsewhere."""
         tokens, _ = next(self.task.batches(32, HELD_OUT_SEED))
+        tokens = tokens.to(device_of(self.model))
         places = torch.arange(tokens.shape[1])
         with torch.no_grad():
             here, there = self.model(tokens), self.model(tokens, places + offset)

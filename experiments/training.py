@@ -17,7 +17,7 @@ from rove_lab.data import ByteText, standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position
 from rove_lab.experiment import Experiment, described
 from rove_lab.model import GPTConfig
-from rove_lab.scored_training import train_scored
+from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.training import TrainConfig, train, train_matched
 
 
@@ -47,7 +47,7 @@ GPU = Budget(
 
 def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     """A matched pair."""
-    return {"RoPE": model, "RoVE": replace(model, rotate_values=True)}
+    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
 
 
 def groups(n_ctx: int) -> dict[str, slice]:
@@ -76,7 +76,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
         return scores(model, text.held_out, budget.held_out_bytes)
 
     how = replace(budget.training, seed=seed)
-    steps = range(budget.scored_every, how.steps + 1, budget.scored_every)
+    steps = scored_steps(budget.scored_every, how.steps)
     # The first step a process takes costs more than any other: it should not count as RoPE's.
     train_matched(pair, replace(how, steps=1), text.train, progress=False)
     runs, held_out = train_scored(pair, how, text.train, score, steps)

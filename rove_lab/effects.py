@@ -28,7 +28,7 @@ class Effect:
         what: What was measured, in a few words.
         record: The slug of a record.
         rope: Names down to one number a seed in its values: RoPE's; ``*`` is the mean over all
-            names there. None where the record holds ratios to RoPE.
+            names there. Empty where the record holds ratios to RoPE.
         rove: RoVE's.
         claimed: What is claimed of RoVE: ``"lower"``, ``"higher"`` or ``"no more"`` than RoPE.
         unit: Of the difference; ``"%"`` is of RoPE's number.
@@ -37,7 +37,8 @@ class Effect:
             left is how much more RoVE changes here than there.
 
     Raises:
-        ValueError: If something else is claimed, or the record has no such numbers.
+        ValueError: If something else is claimed, the record has no such numbers, or ``within`` or
+            ``beside`` do not fit the claim and its unit.
 
     Example:
         >>> where = ["held out", "{arm}", "800", "all"]
@@ -62,6 +63,13 @@ class Effect:
         if self.claimed not in _CLAIMED:
             raise ValueError(
                 f"expected {' or '.join(_CLAIMED)} to be claimed, got {self.claimed!r}."
+            )
+        if self.within and self.claimed != "no more":
+            raise ValueError(f"expected 'no more' to be claimed within {self.within}, got another.")
+        if self.beside and (self.unit == "%" or len(self.beside) != 2):
+            raise ValueError(
+                f"expected RoPE's names and RoVE's to stand beside, in a unit but %, got "
+                f"{len(self.beside)} and {self.unit!r}: per cent of two numbers do not subtract."
             )
         if len(self.pairs) < _LEAST_PAIRS:
             raise ValueError(

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ from typing import Any
 import torch
 
 from rove_lab.arguments import check_size
-from rove_lab.records import Record, write_record
+from rove_lab.records import Record, check_seeds, write_record
 from rove_lab.settings import changed
 from rove_lab.surroundings import surroundings
 from rove_lab.train_config import TrainConfig
 
 __all__ = ["Experiment", "described"]
 
-DIGITS = 5  # of what a record keeps
+DIGITS = 6  # of a number that a record keeps, the zeros before them not counted
 
 
 def described(value: Any) -> Any:
@@ -132,18 +133,24 @@ class Experiment:
         Yields:
             ``(names, seed, numbers, processor seconds)``, in no particular order.
         """
-        todo = [(names, seed) for seed in seeds for names in self.jobs(budget)]
+        todo = iter([(names, seed) for seed in seeds for names in self.jobs(budget)])
         if check_size("workers", workers) == 1:
             for names, seed in todo:
                 yield names, seed, *_timed(self.run, budget, names, seed)
             return
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            waiting = {pool.submit(_alone, self.run, budget, *job): job for job in todo}
-            try:
-                for future in as_completed(waiting):
-                    yield *waiting[future], *future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+            # Never more than can run: what an executor has been given it begins, Ctrl-C or not.
+            running = {
+                pool.submit(_alone, self.run, budget, *job): job for job in islice(todo, workers)
+            }
+            while running:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, found = running.pop(future), future.result()
+                    running |= {
+                        pool.submit(_alone, self.run, budget, *then): then
+                        for then in islice(todo, 1)
+                    }
+                    yield *job, *found
 
     def record(self, budget: Any, seeds: Sequence[int], workers: int = 1) -> Record:
         """Do every job for every seed, say how far it is, and put the numbers together.
@@ -157,9 +164,16 @@ class Experiment:
             The record.
 
         Raises:
-            ValueError: If there are too few seeds, or jobs do not give the same numbers.
+            TypeError: If the budget holds what a record could not say.
+            ValueError: If there are too few seeds or no git checkout, before any job; or if jobs do
+                not give the same numbers.
             KeyboardInterrupt: If it was stopped.
         """
+        check_seeds(list(seeds), self.kind)
+        if self.config is described:
+            described(budget)
+        # Of the start: the code that runs is the code that was there when it was imported.
+        about = surroundings(self.root, threads=1 if workers > 1 else None)
         started, cpu_s = time.perf_counter(), 0.0
         found: dict[tuple[str, ...], dict[int, dict[str, Any]]] = {
             names: {} for names in self.jobs(budget)
@@ -183,7 +197,7 @@ class Experiment:
             values=values,
             wall_s=round(time.perf_counter() - started, 1),
             cpu_s=round(cpu_s, 1),
-            **surroundings(self.root),
+            **about,
         )
 
     def command_line(self) -> None:
@@ -207,15 +221,19 @@ class Experiment:
                 folder: Where record.json goes.
             """
             if not gpu:
-                os.environ["CUDA_VISIBLE_DEVICES"] = ""  # small models are faster on a core
+                # Small models are faster on a core. The second is for a Mac, and for Accelerate.
+                os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
             elif not torch.cuda.is_available():
                 sys.exit("expected a GPU, got none: leave out --gpu for the budget of two cores.")
             try:
+                check_seeds([*range(seeds)], self.kind)
                 budget = changed(self.gpu_budget if gpu else self.budget, change)
             except (TypeError, ValueError) as error:
                 sys.exit(str(error))
+            if workers is None:
+                workers = 1 if gpu else 2
             try:
-                record = self.record(budget, range(seeds), workers or (1 if gpu else 2))
+                record = self.record(budget, range(seeds), workers)
             except KeyboardInterrupt:
                 sys.exit("interrupted: no record was written")
             print(f"wrote {write_record(record, folder)}", flush=True)
@@ -227,7 +245,11 @@ def _timed(
     run: Callable[..., dict[str, Any]], budget: Any, names: tuple[str, ...], seed: int
 ) -> tuple[dict[str, Any], float]:
     started = time.process_time()
-    numbers = run(budget, *names, seed)
+    try:
+        numbers = run(budget, *names, seed)
+    except Exception as error:
+        error.add_note(f"in the job {', '.join([*names, f'seed {seed}'])}")
+        raise
     return numbers, time.process_time() - started
 
 
@@ -243,7 +265,7 @@ def _merged(parts: Sequence[Any]) -> Any:
         if any(not isinstance(part, dict) or part.keys() != parts[0].keys() for part in parts):
             raise ValueError("expected the same numbers for every seed, got different names.")
         return {name: _merged([part[name] for part in parts]) for name in parts[0]}
-    return [round(part, DIGITS) for part in parts]
+    return [part if isinstance(part, int) else float(f"{part:.{DIGITS}g}") for part in parts]
 
 
 def _put(values: dict[str, Any], names: tuple[str, ...], numbers: dict[str, Any]) -> None:

@@ -78,7 +78,8 @@ def suite_error(
 
     Raises:
         TypeError: If ``n_questions`` is not an integer.
-        ValueError: If it is not positive, the tasks are others, or not every task has every k.
+        ValueError: If it is not positive, the tasks are others, not every task has every k, or a
+            score is none of an accuracy.
 
     Example:
         >>> scores = {task.name: {4: 0.0} for task in SUITE}
@@ -96,5 +97,12 @@ def suite_error(
     for name, of_task in scores.items():
         left = 1 - chances[name]
         right = {k: chances[name] + centred * left for k, centred in of_task.items()}
-        variances[name] = {k: a * (1 - a) / (n_questions * left**2) for k, a in right.items()}
+        if odd := [k for k, a in right.items() if not -1e-9 <= a <= 1 + 1e-9]:
+            raise ValueError(
+                f"expected centred scores of {name}, shares of 1 at most, got "
+                f"{of_task[odd[0]]} at k = {odd[0]}: few_shot_scores gives them."
+            )
+        variances[name] = {
+            k: max(a * (1 - a), 0.0) / (n_questions * left**2) for k, a in right.items()
+        }
     return {k: (mean / len(scores)) ** 0.5 for k, mean in suite_score(variances).items()}

@@ -31,7 +31,7 @@ def first_reached(
 
     Raises:
         TypeError: If the level is not a number.
-        ValueError: If the shapes do not fit, or the steps do not rise.
+        ValueError: If the shapes do not fit, a score is not finite, or the steps do not rise.
 
     Example:
         >>> first_reached([20, 40, 60], [[0.1, 0.3, 0.7], [0.1, 0.2, 0.3]], level=0.5)
@@ -47,6 +47,8 @@ def first_reached(
         )
     if bool((at.diff() <= 0).any()):
         raise ValueError(f"expected steps that rise, got {at.tolist()}: sort them.")
+    if not bool(curves.isfinite().all()):
+        raise ValueError("expected finite scores, got some that are not: leave their reports out.")
     there = curves >= level
     after = there.long().argmax(-1, keepdim=True)
     before = (after - 1).clamp_min(0)

@@ -50,7 +50,8 @@ def open_attention(
 
     Raises:
         TypeError: If it is not a :class:`~rove_lab.model.GPT`, or ``reach`` is not an integer.
-        ValueError: If ``reach`` is not positive, or planes are named without it.
+        ValueError: If ``reach`` is not positive, planes are named without it, no values turn that
+            it could limit, or the model is called with a cache meanwhile.
 
     Example:
         >>> from rove_lab.model import GPTConfig
@@ -69,15 +70,20 @@ def open_attention(
     elif planes is not None:
         raise ValueError(f"expected a reach for planes={planes}, got none: pass reach.")
     layers: list[Any] = [block.attn for block in model.blocks]
+    if reach is not None and not all(layer.rotate_values for layer in layers):
+        raise ValueError(f"expected values that turn for reach={reach}, got a RoPE model: none do.")
     patterns: list[Tensor] = [torch.empty(0)] * len(layers)
     how = {"patch": patch, "reach": reach, "planes": planes, "patterns": patterns}
+    before = [vars(layer).get("forward") for layer in layers]  # of a block around this one
     try:
         for index, layer in enumerate(layers):
             layer.forward = partial(_in_the_open, layer, index, how)
         yield patterns
     finally:
-        for layer in layers:
+        for layer, forward in zip(layers, before, strict=True):
             vars(layer).pop("forward", None)
+            if forward is not None:
+                layer.forward = forward
 
 
 def turned_within(

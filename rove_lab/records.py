@@ -67,7 +67,7 @@ class Record:
             _expect(name, getattr(self, name), dict, "a dict")
         if self.kind not in _KINDS:
             raise ValueError(f"expected a kind among {', '.join(_KINDS)}, got {self.kind!r}.")
-        self._check_seeds()
+        check_seeds(self.seeds, self.kind)
         if not self.values:
             raise ValueError("expected values, got none: a record without a number says nothing.")
         _check_values(self.values, len(self.seeds), "values")
@@ -141,20 +141,6 @@ class Record:
             column: {row: _look_up(cell, score) for row, cell in _named(rows).items()}
             for column, rows in _named(columns).items()
         }
-
-    def _check_seeds(self) -> None:
-        _expect("seeds", self.seeds, list, "a list")
-        for seed in self.seeds:
-            if isinstance(seed, bool) or not isinstance(seed, int):
-                raise TypeError(f"expected seeds as integers, got {seed!r}.")
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"expected seeds that differ, got {self.seeds}.")
-        least = _LEAST_SEEDS if self.kind == "experiment" else 1
-        if len(self.seeds) < least:
-            raise ValueError(
-                f"expected {least} seeds or more for kind {self.kind!r}, got {len(self.seeds)}: "
-                "repeat it, for one run shows no spread."
-            )
 
 
 def write_record(record: Record, folder: Path | str) -> Path:
@@ -244,6 +230,27 @@ def open_record(slug: str) -> Record:
     if slug not in found:
         raise ValueError(f"expected a record among {sorted(found)}, got {slug!r}.")
     return read_record(found[slug])
+
+
+def check_seeds(seeds: list[int], kind: str) -> None:
+    """Refuses seeds that a record of that kind could not have.
+
+    Raises:
+        TypeError: If they are no list of integers.
+        ValueError: If two are the same, or they are too few.
+    """
+    _expect("seeds", seeds, list, "a list")
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"expected seeds as integers, got {seed!r}.")
+    if len(set(seeds)) != len(seeds):
+        raise ValueError(f"expected seeds that differ, got {seeds}.")
+    least = _LEAST_SEEDS if kind == "experiment" else 1
+    if len(seeds) < least:
+        raise ValueError(
+            f"expected {least} seeds or more for kind {kind!r}, got {len(seeds)}: "
+            "repeat it, for one run shows no spread."
+        )
 
 
 def _named(values: Any) -> dict[str, Any]:

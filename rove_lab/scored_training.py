@@ -8,13 +8,36 @@ from typing import Any
 import torch
 from torch import nn
 
+from rove_lab.arguments import check_size
 from rove_lab.arm import ModelConfig, Run
 from rove_lab.progress import Step
 from rove_lab.tasks import Task
 from rove_lab.train_config import TrainConfig
 from rove_lab.training import train_matched
 
-__all__ = ["train_scored"]
+__all__ = ["scored_steps", "train_scored"]
+
+
+def scored_steps(every: int, last: int) -> list[int]:
+    """The steps at which a training is scored: every so many, and the last.
+
+    Args:
+        every: Steps from one score to the next.
+        last: Steps of the training.
+
+    Returns:
+        The steps, rising.
+
+    Raises:
+        TypeError: If a number is not an integer.
+        ValueError: If it is not positive.
+
+    Example:
+        >>> scored_steps(100, 250)
+        [100, 200, 250]
+    """
+    check_size("every", every)
+    return [*range(every, check_size("last", last), every), last]
 
 
 def train_scored(
@@ -45,7 +68,7 @@ def train_scored(
         Name to run, and name to step to scores, the step as a word, as records have it.
 
     Raises:
-        ValueError: If a step is none that is reported.
+        ValueError: If a step is none that is reported, or there is no step.
         KeyboardInterrupt: On Ctrl-C, once the step is done: half a curve answers nothing.
 
     Example:
@@ -56,6 +79,8 @@ def train_scored(
         {'RoVE': {'10': {'weights': ...}}}
     """
     every, last = train_config.log_every, train_config.steps
+    if not steps:
+        raise ValueError("expected one step or more to score at, got none: train_matched trains.")
     if odd := [s for s in steps if not 0 < s <= last or (s % every and s != last)]:
         raise ValueError(
             f"expected steps to score at among the reports, every {every} up to {last}, got {odd}: "
@@ -66,8 +91,13 @@ def train_scored(
 
     def at_report(report: Step) -> None:
         if report.step in steps:
-            with torch.no_grad():
-                scores = score(arms[report.name].model)
+            model = arms[report.name].model
+            was_training = model.training
+            try:
+                with torch.no_grad():
+                    scores = score(model.eval())
+            finally:
+                model.train(was_training)
             found[report.name][str(report.step)] = scores
             if callback is not None:
                 callback(report.name, report.step, scores)

@@ -14,11 +14,12 @@ import torch
 __all__ = ["surroundings"]
 
 
-def surroundings(root: Path | str) -> dict[str, Any]:
+def surroundings(root: Path | str, *, threads: int | None = None) -> dict[str, Any]:
     """The fields of a record that follow from where it is made: versions, device and commit.
 
     Args:
         root: The checkout the code runs from.
+        threads: Of each process that works; None for as many as torch has in this one.
 
     Returns:
         ``versions``, ``device`` and ``commit``: fields of a :class:`rove_lab.records.Record`.
@@ -39,7 +40,8 @@ def surroundings(root: Path | str) -> dict[str, Any]:
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
     else:
-        device = f"{platform.machine()} CPU, {torch.get_num_threads()} threads a process"
+        threads = threads or torch.get_num_threads()
+        device = f"{platform.machine()} CPU, {threads} threads a process"
     return {"versions": versions, "device": device, "commit": _commit(Path(root))}
 
 

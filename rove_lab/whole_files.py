@@ -87,6 +87,8 @@ def write_folder(folder: Path | str, write: Callable[[Path], None]) -> Path:
         _to_disk(folder.parent)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         raise OSError(
             f"expected room to write {asked}, got: {error}. Make room, or choose another folder."
         ) from error

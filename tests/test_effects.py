@@ -98,6 +98,9 @@ def test_no_more_leaves_the_room_it_is_given():
         ({"rove": ("loss",)}, "expected numbers at loss in mine, got more names"),
         ({"rove": ("loss", "RoVE", "all")}, "got no 'all'"),
         ({"rove": ("few", "RoVE"), "rope": ("few", "RoPE")}, "expected 3 pairs or more in mine"),
+        ({"within": 0.1}, "expected 'no more' to be claimed within 0.1"),
+        ({"beside": (("loss", "RoPE"),)}, "expected RoPE's names and RoVE's to stand beside"),
+        ({"beside": (("loss", "RoPE"), ("loss", "RoVE")), "unit": "%"}, "per cent of two"),
     ],
 )
 def test_what_means_nothing_is_refused(change, words):

@@ -1,8 +1,10 @@
 """The runner of experiments: jobs, seeds, processes, the record, the command line."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -120,9 +122,66 @@ def test_seeds_that_give_other_numbers_are_refused():
         uneven.record(Budget(), [0, 1, 2])
 
 
-def test_fewer_than_three_seeds_are_refused():
-    with pytest.raises(ValueError, match="3 seeds or more"):
-        experiment(lambda budget, seed: {"a": 1.0}).record(Budget(), [0, 1])
+@pytest.mark.parametrize(("seeds", "words"), [([0, 1], "3 seeds or more"), ([0, 1, 1], "differ")])
+def test_seeds_that_no_record_could_have_are_refused_before_any_job(seeds, words):
+    done = []
+    with pytest.raises(ValueError, match=words):
+        experiment(lambda budget, seed: done.append(seed) or {"a": 1.0}).record(Budget(), seeds)
+    assert not done
+
+
+def test_too_few_seeds_and_no_workers_end_the_command_with_a_line(script):
+    done = run(script, "--seeds", "0")
+    assert done.returncode != 0
+    assert done.stderr.startswith("expected 3 seeds or more")
+    assert "expected workers" in run(script, "--workers", "0").stderr
+
+
+def test_a_job_that_fails_says_which_it_was():
+    def diverged(budget, arm, row, seed):
+        raise FloatingPointError("expected a finite loss")
+
+    with pytest.raises(FloatingPointError) as caught:
+        experiment(diverged, jobs=lambda budget: [("RoVE", "2 layers")]).record(Budget(), [0, 1, 2])
+    assert caught.value.__notes__ == ["in the job RoVE, 2 layers, seed 0"]
+
+
+def test_numbers_keep_six_digits_however_small():
+    record = experiment(lambda budget, seed: {"a": 1.23456789e-7, "steps": 1234567}).record(
+        Budget(), [0, 1, 2]
+    )
+    assert record.values == {"a": [1.23457e-07] * 3, "steps": [1234567] * 3}
+
+
+SLOW = SCRIPT.replace(
+    "    import torch\n",
+    "    import time, torch\n    open(f'begun_{arm[:5]}_{row}_{seed}', 'w').close()\n"
+    "    time.sleep(3)\n",
+)
+
+
+def test_ctrl_c_begins_no_other_job(script, tmp_path):
+    script.write_text(SLOW, encoding="utf-8")
+    command = [sys.executable, str(script), "--workers", "2", "--seeds", "4"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a terminal's Ctrl-C reaches the workers, too
+    )
+    deadline = time.monotonic() + 60
+    while not [*tmp_path.glob("begun_*")] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    begun = len([*tmp_path.glob("begun_*")])
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "interrupted: no record was written" in errors
+    assert len([*tmp_path.glob("begun_*")]) <= begun + 1  # the other worker may be just starting
 
 
 def test_one_seed_will_do_for_models_that_are_kept_and_their_config_is_asked_last():

@@ -34,14 +34,14 @@ def small(module, **changes):
     sizes = {"n_ctx": 16, "d_model": 16, "n_heads": 2, "n_layers": 1}
     models = {name: replace(config, **sizes) for name, config in module.CPU.models.items()}
     few = replace(module.CPU.training, steps=4, warmup_steps=1, log_every=2)
-    return replace(module.CPU, models=models, training=replace(few, **changes))
+    return replace(module.CPU, models=models, training=replace(few, **changes), folder="models")
 
 
 def test_it_writes_a_pair_and_records_it(byte_pair, tmp_path):
     budget = small(byte_pair)
-    record = byte_pair.EXPERIMENT.record(budget, [3])
+    record = byte_pair.EXPERIMENT.record(budget, [0])
     assert record.kind == "checkpoint"
-    assert record.seeds == [3]
+    assert record.seeds == [0]
     assert record.config == byte_pair.config(budget)
     one = {"nats per byte": None}
     scores = {
@@ -53,7 +53,7 @@ def test_it_writes_a_pair_and_records_it(byte_pair, tmp_path):
     }
     assert names(record.values) == dict.fromkeys(PAIR, scores)
     for name, config in budget.models.items():
-        folder = tmp_path / "rove_lab" / "byte_models" / name
+        folder = tmp_path / "models" / name
         assert sha256(folder / "model.safetensors") == record.config["sha256"][name]
         model = load_model(folder)
         assert model.config == config
@@ -64,9 +64,7 @@ def test_it_writes_a_pair_and_records_it(byte_pair, tmp_path):
 def test_the_pair_starts_alike_and_sees_the_same_batches(byte_pair, tmp_path):
     budget = small(byte_pair, steps=1, learning_rate=1e-12, log_every=1)
     rope, rove = (byte_pair.run(budget, name, seed=3)["training"]["nats per byte"] for name in PAIR)
-    weights = [
-        load_model(tmp_path / "rove_lab" / "byte_models" / name).state_dict() for name in PAIR
-    ]
+    weights = [load_model(tmp_path / "models" / f"{name}-3").state_dict() for name in PAIR]
     for name, weight in weights[0].items():
         torch.testing.assert_close(weights[1][name], weight, rtol=0, atol=1e-9)
     assert rope != rove
@@ -79,7 +77,13 @@ def test_one_that_was_stopped_is_not_written(byte_pair, tmp_path, monkeypatch):
     monkeypatch.setattr(byte_pair, "train", lambda *arguments, **options: Stopped())
     with pytest.raises(KeyboardInterrupt):
         byte_pair.run(small(byte_pair), "byte-rove", seed=0)
-    assert not (tmp_path / "rove_lab").exists()
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_trial_does_not_take_the_place_of_the_packages_models(byte_pair):
+    budget = replace(small(byte_pair), folder=byte_pair.CPU.folder)
+    with pytest.raises(ValueError, match="another folder for another budget"):
+        byte_pair.run(budget, "byte-rove", seed=0)
 
 
 def test_the_record_is_of_what_the_script_says(monkeypatch):

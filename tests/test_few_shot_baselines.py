@@ -72,6 +72,7 @@ def test_the_error_by_hand():
     [
         ({"copying": {4: 0.0}}, 0, ValueError, "n_questions to be positive"),
         ({"copying": {4: 0.0}}, 4.0, TypeError, "n_questions to be an integer"),
+        ({"copying": {4: 62.5}}, 4, ValueError, "expected centred scores of copying, .* at k = 4"),
         ({"majority": {4: 0.0}}, 4, ValueError, r"scores of the tasks \['copying'\], got"),
     ],
 )

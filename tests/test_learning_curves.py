@@ -53,6 +53,7 @@ def test_losses_fall():
         ([1, 2], [0.1, 0.2, 0.3], 0.2, ValueError, r"got \[2\] and \[3\]"),
         ([], [], 0.2, ValueError, "one point or more"),
         ([2, 1], [0.1, 0.2], 0.2, ValueError, "steps that rise"),
+        ([1, 2], [0.1, math.nan], 0.2, ValueError, "expected finite scores"),
         ([1, 2], [0.1, 0.2], "0.2", TypeError, "level"),
     ],
 )

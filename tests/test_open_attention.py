@@ -111,7 +111,23 @@ def test_the_model_is_restored_after_an_error():
     assert all("forward" not in vars(block.attn) for block in model.blocks)
 
 
+def test_one_block_inside_another_gives_the_outer_one_back():
+    model = gpt()
+    with open_attention(model) as outer:
+        with open_attention(model) as inner:
+            model(TOKENS)
+        assert [pattern.numel() for pattern in outer] == [0] * len(inner)
+        model(TOKENS)
+        assert all(torch.equal(a, b) for a, b in zip(outer, inner, strict=True))
+
+
 def test_what_it_refuses():
+    rope = GPT(replace(gpt().config, rotate_values=False))
+    with (
+        pytest.raises(ValueError, match="expected values that turn"),
+        open_attention(rope, reach=3),
+    ):
+        pass
     with (
         pytest.raises(TypeError, match="expected a GPT, got Linear"),
         open_attention(nn.Linear(2, 2)),

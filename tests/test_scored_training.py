@@ -8,7 +8,8 @@ import torch
 from rove_lab.evaluation import held_out_scores
 from rove_lab.induction import Induction
 from rove_lab.model import GPTConfig
-from rove_lab.scored_training import train_scored
+from rove_lab.random_positions import RandomPositions, Scattered
+from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.training import TrainConfig, train, train_matched
 
 TASK = Induction(n_symbols=4, n_ctx=16, n_segment=3)
@@ -55,3 +56,33 @@ def test_ctrl_c_ends_it_without_half_a_curve():
 
     with pytest.raises(KeyboardInterrupt):
         train_scored(ARMS, HOW, TASK, ask, [2, 4, 6], callback=stop)
+
+
+def test_a_model_is_scored_as_it_will_be_used_and_goes_on_as_it_was():
+    def scattered():
+        return {"RoVE": RandomPositions(ARMS["RoVE"], Scattered(64), seed=3)}
+
+    def in_use(model):
+        assert not model.training
+        return ask(model)
+
+    runs, _ = train_scored(scattered(), HOW, TASK, in_use, [2, 4, 6])
+    plain = train_matched(scattered(), HOW, TASK, progress=False)
+    assert runs["RoVE"].losses == plain["RoVE"].losses
+    assert runs["RoVE"].model.training == plain["RoVE"].model.training
+
+
+def test_every_so_many_steps_and_the_last_are_scored():
+    assert scored_steps(100, 250) == [100, 200, 250]
+    assert scored_steps(100, 200) == [100, 200]
+    assert scored_steps(100, 4) == [4]
+    for wrong in ((0, 4), (2, 0)):
+        with pytest.raises(ValueError, match="positive"):
+            scored_steps(*wrong)
+    with pytest.raises(TypeError, match="expected every"):
+        scored_steps(2.5, 4)
+
+
+def test_no_step_to_score_at_is_refused():
+    with pytest.raises(ValueError, match="one step or more to score at"):
+        train_scored(ARMS, HOW, TASK, ask, [])

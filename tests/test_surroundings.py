@@ -49,3 +49,8 @@ def test_versions_and_device_are_told():
     assert re.match(r"\d+\.\d+", found["versions"]["torch"])
     assert "python" in found["versions"]
     assert found["device"]
+
+
+def test_the_threads_are_those_of_the_processes_that_work(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "CPU, 3 threads" in surroundings(Path(__file__).parent, threads=3)["device"]

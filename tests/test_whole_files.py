@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,21 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
     write_folder(tmp_path / "mine", lambda place: (place / "b").write_text("after"))
     assert [each.name for each in (tmp_path / "mine").iterdir()] == ["b"]
+
+
+def test_a_folder_that_cannot_be_renamed_leaves_the_one_before(tmp_path, monkeypatch):
+    def rename(path, target):
+        if path.name.endswith(".partial"):
+            raise OSError(1, "Operation not permitted")
+        return renamed(path, target)
+
+    write_folder(tmp_path / "mine", lambda place: (place / "a").write_text("before"))
+    renamed = Path.rename
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(OSError, match="Operation not permitted"):
+        write_folder(tmp_path / "mine", lambda place: (place / "a").write_text("after"))
+    assert (tmp_path / "mine" / "a").read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
 def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
