@@ -166,7 +166,7 @@ def test_functions_from_examples():
     }
     assert lead["seen before"] / lead["new"] == pytest.approx(2, abs=0.1)
     assert [f"{apart:.2f}" for apart in lead.values()] == ["0.18", "0.09"]
-    says("twice as large on inputs that were shown before (0.18) as on new ones (0.09)")
+    says("twice as large on inputs that were asked before (0.18) as on new ones (0.09)")
     shortcut = open_record("in_context").values["functions"]["shortcuts"]["the rarer class"]
     assert last["RoPE"]["new"] < min(shortcut["new"]) < last["RoVE"]["new"]
     suite = open_record("in_context").values["text"]["suite"]

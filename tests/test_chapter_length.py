@@ -6,10 +6,14 @@ import pytest
 import torch
 from experiment_scripts import ROOT
 
+from rove_lab.claims import claims
+from rove_lab.model import GPTConfig
 from rove_lab.published import published
 from rove_lab.records import open_record
+from rove_lab.scaling import YarnScaling
 
 ARMS = ("RoPE", "RoVE")
+TINY = GPTConfig.preset("tiny", rotate_values=False)
 
 
 def loss_of(part, table):
@@ -27,6 +31,9 @@ def said(numbers, digits=2):
 
 def error(seeds):
     return seeds.std() / len(seeds) ** 0.5
+
+
+T_5_PERCENT = 3.18  # Student's t with 3 degrees of freedom: four pairs
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +61,15 @@ def test_the_chapter_says_how_far_rove_is_ahead(words):
     last = ahead[:, 4]
     assert f"it is {last.mean():.2f} in the mean, but one pair is {-last.min():.2f} behind" in words
     assert f"and the standard error is {error(last):.2f}: four pairs" in words
-    assert last.mean() / error(last) < 3.18  # Student's t with 3 degrees of freedom, 5 %
+    assert last.mean() / error(last) < T_5_PERCENT
+    assert f"sixteen times it is {last.mean():.2f} ± {error(last):.2f} at equal steps" in words
 
     assert (even > 0).sum(0).tolist() == [3, 4, 4, 4, 4]
     assert f"beyond the window, by {said(even.mean(0)[1:])} in the mean" in words
     assert (patient.mean(0)[1:] > rope.mean(0)[1:]).all()
+    harm = patient - rope
+    assert harm[:, 3].argmax() == 1
+    assert f"in seed 1 they cost it {harm[1, 3]:.2f} at eight times" in words
     within = f"it is {even[:, 0].mean():.3f}, with a standard error of {error(even[:, 0]):.3f}"
     assert within in words
     both = [f"{x[:, 0].mean():.3f} ± {error(x[:, 0]):.3f}" for x in (ahead, even)]
@@ -117,6 +128,24 @@ def test_the_chapter_says_what_is_left_of_the_lead(words):
     assert f"At equal steps it is {said(left.mean(0))} in the mean" in words
     assert (left > 0).sum(0).tolist() == [3, 4, 4, 4]
     assert left[0, 1:].max() < 0.02  # "in one pair by hardly anything"
+    assert f"(standard errors {said(map(error, left.mT), 3)})" in words
+    assert f"standard errors of {said(map(error, even.mT), 3)}: none of these" in words
+    assert all(seeds.mean() / error(seeds) < T_5_PERCENT for seeds in even.mT)
+    (c11,) = (claim for claim in claims() if claim.name == "C11")
+    told = (
+        "the means are as large and their errors half as large again or more; at 16 times one pair"
+    )
+    assert told in c11.parts[0].seen
+    for steps, time in zip(left.mT[1:], even.mT[1:], strict=True):
+        assert time.mean() > steps.mean()
+        assert error(time) > 1.5 * error(steps)
+    assert f"by {left.mean(0).min():.2f} to {left.mean(0).max():.2f} at equal steps" in words
+    inside = (rope - rove)[:, :1]
+    assert f"{inside.mean():.3f} of it RoVE has within the window already" in words
+    twice, four_times = (
+        f"{seeds.mean():.3f} ± {error(seeds):.3f}" for seeds in (left - inside).mT[:2]
+    )
+    assert f"hardly anything ({twice} and {four_times})" in words
     assert f"At equal time it is {said(even.mean(0), 3)}, with one pair behind" in words
     assert (even > 0).sum(0).tolist() == [3, 4, 4, 3]
 
@@ -142,7 +171,9 @@ def test_the_chapter_says_what_is_left_of_the_lead(words):
     training = open_record("length").values["pair"]["training"]
     steps = training["RoPE for RoVE's time"]["steps"]
     assert f"({min(steps)} to {max(steps)} steps)" in words
-    pairs = zip(*(arm["processor seconds"] for arm in training.values()), strict=True)
+    pairs = list(zip(*(arm["processor seconds"] for arm in training.values()), strict=True))
+    less = [100 * (1 - again / rove) for _, rove, again in pairs]
+    assert f"They took {min(less):.0f} to {max(less):.0f} % less." in words
     more = [100 * (rove / rope - 1) for rope, rove, _ in pairs]
     assert f"RoVE took {min(more):.0f} to {max(more):.0f} % more" in words
 
@@ -157,9 +188,16 @@ def test_the_chapter_says_where_it_comes_from(words):
     assert all((window[arm] <= plain[arm].mean(0) + 1e-5).all() for arm in ARMS)
 
     part = loss_of("pair", "RoVE, YaRN in part")
+    assert f"scores alone slowed (below) {part['scores alone'].mean(0)[4]:.2f}" in words
+    near = yarn["RoVE"].mean(0) - window["RoVE"]
+    assert f"ahead of it by {near[1]:.2f} only" in words
+    assert (near[3:] > 0.2).all()
     more = (yarn["RoVE"] - part["scores alone"])[:, 3:]
     assert (more > 0).all()
     assert "by {:.3f} and {:.3f}: the values are better left".format(*more.mean(0)) in words
+    twice = part["scores alone"][:, 1] - yarn["RoVE"][:, 1]
+    assert (twice > 0).all()
+    assert f"it is {twice.mean():.3f} worse, in all four" in words
     nothing = part["values alone"] - plain["RoVE"]
     assert all(abs(seeds.mean()) < 2 * error(seeds) for seeds in nothing.mT[1:])
 
@@ -170,6 +208,19 @@ def test_the_chapter_says_where_it_comes_from(words):
 
     third = [mean("plain", arm, "257 to 512") for arm in ("RoVE", "RoPE")]
     assert "at 257 to 512 ({:.2f} against {:.2f})".format(*third) in words
+    climb = [
+        mean(table, "RoPE", group)
+        for table in ("plain", "YaRN")
+        for group in ("129 to 256", "257 to 512")
+    ]
+    told = (
+        "RoPE has {:.2f} at 129 to 256 and {:.2f} at 257 to 512, where with YaRN it has {:.2f} and"
+    )
+    assert told.format(*climb) in words
+    assert f"{climb[3]:.2f} on the same bytes" in words
+    far = [torch.tensor(where["plain"][arm]["1025 to 2048"]["nats per byte"]) for arm in ARMS]
+    lead = far[0] - far[1]
+    assert f"after 1,024 ({lead.mean():.2f} ± {error(lead):.2f})" in words
     first = [mean(table, arm, "1 to 128") for arm in ARMS for table in ("YaRN", "plain")]
     assert (
         "{:.2f} instead of {:.2f} under RoPE, {:.2f} instead of {:.2f} under RoVE".format(*first)
@@ -201,6 +252,13 @@ def test_the_chapter_says_what_halves_of_the_planes_do(words):
     assert (slow[:, 2:4] < 0).all()
     assert "helps all four a little, by {:.2f} and {:.2f}".format(*-slow.mean(0)[2:4]) in words
     assert slow[:, 0].abs().max() < 0.001
+    trained = (plain["RoPE"] - loss_of("planes", "plain")["RoVE, slow half"]).mean(0)[3:]
+    assert "trained ({:.2f} and {:.2f} in the mean)".format(*trained) in words
+    assert torch.allclose(trained, -slow.mean(0)[3:], atol=0.001)
+    fast = switched["RoPE, fast half turned"] - plain["RoPE"]
+    assert (fast[:, 3] < 0).all()
+    assert f"at eight times as well ({-fast[:, 3].mean():.2f})" in words
+    assert f"after costing {fast[:, 0].mean():.2f} within the window" in words
     off = switched["RoVE, values still"] - plain["RoVE"]
     assert f"values stand still loses {off[:, 0].mean():.2f} more at once" in words
 
@@ -215,6 +273,25 @@ def test_the_solution_says_how_the_papers_gains_overlap(words):
     assert shared[2] < -0.2  # at eight they more than add
     assert f"{shared[3]:.2f}" == "0.25"  # at sixteen a quarter is shared
     assert "at eight they more than add, at sixteen a quarter is shared" in words
-    assert "15.64 and 15.52" in words
+    assert f"In the paper it is {min(alone):.1f} to {max(alone):.1f} nats per token" in words
+    assert "RoPE has 15.64 and RoVE 15.52" in words
     of_window = published("in distribution, 354M")
     assert [of_window[arm][-1] for arm in ARMS] == [15.64, 15.52]
+
+
+def test_the_chapter_says_what_chapter_12_found_of_values_at_new_angles(words):
+    turned = open_record("needles").values["why"]["value angles"]["YaRN"]["as it looks"]
+    found = {how: torch.tensor(of["8 ×"]["accuracy"]) for how, of in turned.items()}
+    told = f"RoVE answers {found['unscaled'].mean():.3f} of the needles if YaRN leaves the values"
+    assert told in words
+    assert (found["as the scores"] == 1).all()  # "and all of them if it does not"
+
+
+def test_the_chapter_says_what_yarns_numbers_are(words):
+    at_2, at_16 = (YarnScaling(factor, 128).mscale ** 2 for factor in (2.0, 16.0))
+    assert f"{at_2:.2f} for twice the length and {at_16:.2f} for sixteen times" in words
+    turns = TINY.n_ctx * TINY.rotaries()[0].inv_freq / (2 * torch.pi)
+    assert turns[0] > 16 > turns[1]  # "only the first plane turns so often"
+    assert f"in 128 bytes ({turns[0]:.0f} times)" in words
+    at_16, at_32 = (YarnScaling(16.0, TINY.n_ctx, beta_fast=beta) for beta in (16, 32))
+    assert torch.equal(at_16.inv_freq(TINY.base, 32), at_32.inv_freq(TINY.base, 32))
