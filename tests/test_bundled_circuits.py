@@ -255,5 +255,5 @@ def test_the_copying_score_of_one_head_swings(bridges):
 def test_chapter_10_says_the_loss_of_the_record():
     values = open_record("byte_pair").values
     losses = (values[name]["held out"]["nats per byte"][0] for name in NAMES.values())
-    said = "its held-out loss is {:.3f} nats per byte with RoPE and {:.3f} with RoVE"
+    said = "Its held-out loss is {:.3f} nats per byte with RoPE and {:.3f} with RoVE"
     assert said.format(*losses) in words_of("10_training")
