@@ -2,14 +2,11 @@ r"""Where a GPT looks: the attention pattern of every head, from one forward pas
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from rove_lab.attention import attention_pattern
 from rove_lab.model import GPT
-from rove_lab.self_attention import RotarySelfAttention
+from rove_lab.open_attention import open_attention
 
 __all__ = ["gpt_patterns"]
 
@@ -18,8 +15,8 @@ __all__ = ["gpt_patterns"]
 def gpt_patterns(model: GPT, tokens: Tensor) -> Tensor:
     r"""The patterns :math:`A_{ij}` of every layer and head while a model reads tokens.
 
-    The model itself attends by a kernel that keeps no pattern; here each layer's is made again from
-    what that layer reads, by :func:`rove_lab.attention_pattern`. Values have no part in it, rotated
+    The model itself attends by a kernel that keeps no pattern; here every layer attends in the open
+    (:func:`rove_lab.open_attention.open_attention`). Values have no part in it, rotated
     or not, but in what the next layer reads. Su et al. (2021), arXiv:2104.09864, equation 16.
 
     Args:
@@ -43,17 +40,6 @@ def gpt_patterns(model: GPT, tokens: Tensor) -> Tensor:
             f"expected a rove_lab.model.GPT, got {type(model).__name__}: rove_lab.lens shows the "
             "patterns of other models."
         )
-    found: list[Tensor] = []
-
-    def look(layer: Any, inputs: tuple[Tensor, ...], how: dict[str, Any]) -> None:
-        q, k = (torch.einsum("bpm,hmd->bhpd", inputs[0], W) for W in (layer.W_Q, layer.W_K))
-        found.append(attention_pattern(q, k, layer.rotary))
-
-    layers = [part for part in model.modules() if isinstance(part, RotarySelfAttention)]
-    handles = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
-    try:
+    with open_attention(model) as patterns:
         model(tokens)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return torch.stack(found)
+    return torch.stack(patterns)
