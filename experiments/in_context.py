@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rove_lab.data import ByteText, standard_library
-from rove_lab.evaluation import HELD_OUT_SEED, device_of, loss_by_position
+from rove_lab.evaluation import HELD_OUT_SEED, device_of, loss_by_position, position_groups
 from rove_lab.experiment import Experiment
 from rove_lab.few_shot import few_shot_scores, suite_score
 from rove_lab.in_context_functions import FunctionClassification
@@ -236,7 +236,7 @@ def random_letters(n: int, length: int) -> Tensor:
 def readings(model: GPT, snippets: Tensor) -> dict[str, dict[str, float]]:
     """Nats per byte of the same bytes: read first, read again at once, read after another snippet.
 
-    The first byte of a snippet is left out. Each is a mean over all, and over groups of places.
+    The first byte of a snippet is left out. Each is a mean over all, and over groups of positions.
     """
     n = snippets.shape[1]
     again = loss_by_position(model, torch.cat((snippets, snippets), 1)).double()
@@ -244,19 +244,9 @@ def readings(model: GPT, snippets: Tensor) -> dict[str, dict[str, float]]:
     losses = {"first": again[:, : n - 1], "again": again[:, n:], "after another": another[:, n:]}
     return {
         reading: {"all": of.mean().item()}
-        | {name: of[:, at].mean().item() for name, at in places(n).items()}
+        | {name: of[:, at].mean().item() for name, at in position_groups(n - 1).items()}
         for reading, of in losses.items()
     }
-
-
-def places(n: int) -> dict[str, slice]:
-    """Bytes of a snippet read before the guess, by powers of two: 1, 2, 3 to 4, ..."""
-    found, first = {"1": slice(0, 1)}, 1
-    while first < n - 1:
-        last = min(2 * first, n - 1)
-        found[f"{first + 1} to {last}" if last > first + 1 else str(last)] = slice(first, last)
-        first = last
-    return found
 
 
 def late_and_early(model: GPT, held_out: ByteText, plan: Bytes) -> dict[str, float]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from rove_lab.data import ByteText, standard_library
-from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position
+from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position, position_groups
 from rove_lab.experiment import Experiment, described
 from rove_lab.model import GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
@@ -50,21 +50,12 @@ def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
 
 
-def groups(n_ctx: int) -> dict[str, slice]:
-    """Bytes read before the guess, by powers of two: 1, 2, 3 to 4, ... as slices of positions."""
-    found, first = {"1": slice(0, 1)}, 1
-    while first < n_ctx:
-        last = min(2 * first, n_ctx)
-        found[f"{first + 1} to {last}" if last > first + 1 else str(last)] = slice(first, last)
-        first = last
-    return found
-
-
 def scores(model: nn.Module, held_out: ByteText, n_bytes: int) -> dict[str, float]:
     """Nats per byte of held-out text: of all bytes, and by how many were read before."""
     inputs, targets = next(held_out.batches(n_bytes // held_out.n_ctx, HELD_OUT_SEED))
     losses = loss_by_position(model, torch.cat((inputs, targets[:, -1:]), 1)).double()
-    by_position = {name: losses[:, at].mean().item() for name, at in groups(held_out.n_ctx).items()}
+    groups = position_groups(held_out.n_ctx)
+    by_position = {name: losses[:, at].mean().item() for name, at in groups.items()}
     return {"all": losses.mean().item(), **by_position}
 
 

@@ -7,6 +7,7 @@ import torch
 from experiment_scripts import as_recorded, names, script
 
 from rove_lab.data import standard_library
+from rove_lab.evaluation import position_groups
 from rove_lab.experiment import described
 from rove_lab.few_shot_tasks import SUITE
 from rove_lab.in_context_functions import FunctionClassification
@@ -58,7 +59,8 @@ def expected_names(module, budget):
         return dict.fromkeys(ARMS, dict.fromkeys(map(str, steps), dict.fromkeys(scores)))
 
     of_k = each(text.scored_at, [f"k = {k}" for k in text.k_shots])
-    of_places = each(text.scored_at, ["all", *module.places(text.model.n_ctx // 2)])
+    groups = position_groups(text.model.n_ctx // 2 - 1)
+    of_groups = each(text.scored_at, ["all", *groups])
     every, task = functions.scored_every, functions.task
     counts = range(task.n_examples, task.n_examples + task.n_queries)
     shares = ["all", "seen before", "new", *(f"{count} examples" for count in counts)]
@@ -68,7 +70,7 @@ def expected_names(module, budget):
             "suite": of_k,
             "tasks": dict.fromkeys((task.name for task in SUITE), of_k),
             "snippets": dict.fromkeys(
-                ("text", "letters"), dict.fromkeys(("first", "again", "after another"), of_places)
+                ("text", "letters"), dict.fromkeys(("first", "again", "after another"), of_groups)
             ),
             "positions": each(text.scored_at, ("all", "early", "late", "late - early")),
             "milliseconds a step": clocks,
