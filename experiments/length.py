@@ -8,7 +8,7 @@ times that; it writes results/length/record.json.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,11 +22,14 @@ from rove_lab.data import standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, Extension, loss_by_position, perplexity_by_length
 from rove_lab.experiment import Experiment
 from rove_lab.model import GPT, GPTConfig
+from rove_lab.rotary import YarnScaling
 from rove_lab.training import TrainConfig, train, train_matched
+from rove_lab.value_scaling import value_scaling
 from rove_lab.warm_start import WarmStart
 
 PATIENT = "RoPE for RoVE's time"
 Scores = dict[str, dict[str, float]]  # of each length
+Stretch = Callable[[GPT, int, float], AbstractContextManager[object]]  # by length and beta_fast
 
 
 @dataclass(frozen=True)
@@ -134,29 +137,31 @@ def choices(model: nn.Module, budget: Budget, text: Text) -> dict[int, float]:
     }
 
 
+def stretched(model: GPT, length: int, beta_fast: float) -> AbstractContextManager[object]:
+    """A model under YaRN for a length."""
+    return yarn(model, length / model.config.n_ctx, beta_fast=beta_fast)
+
+
 @contextmanager
-def stretched(
-    model: GPT, length: int, beta_fast: float, *, scores: bool = True, values: bool = True
-) -> Iterator[None]:
-    """A model under YaRN for a length, or its scores alone, or the rotation of its values alone."""
-    layers: list[Any] = [block.attn for block in model.blocks]
-    before = [(layer.rotary, layer.value_rotary) for layer in layers]
-    with yarn(model, length / model.config.n_ctx, beta_fast=beta_fast):
-        for layer, (turn, value_turn) in zip(layers, before, strict=True):
-            if not scores:
-                layer.rotary = turn
-            if not values:
-                layer.value_rotary = value_turn
+def scores_stretched(model: GPT, length: int, beta_fast: float) -> Iterator[None]:
+    """Its scores alone; its values turn as in training."""
+    with stretched(model, length, beta_fast), value_scaling(model, None):
         yield
 
 
-def as_chosen(model: GPT, chosen: dict[int, float], **parts: bool) -> Extension:
+def values_stretched(model: GPT, length: int, beta_fast: float) -> AbstractContextManager[object]:
+    """The rotation of its values alone."""
+    n_ctx = model.config.n_ctx
+    return value_scaling(model, YarnScaling(length / n_ctx, n_ctx, beta_fast=beta_fast))
+
+
+def as_chosen(model: GPT, chosen: dict[int, float], stretch: Stretch = stretched) -> Extension:
     """YaRN with the beta_fast of each length; within the window, none."""
 
     def at(length: int) -> AbstractContextManager[object]:
         if length not in chosen:
             return nullcontext()
-        return stretched(model, length, chosen[length], **parts)
+        return stretch(model, length, chosen[length])
 
     return at
 
@@ -198,7 +203,7 @@ def dissected(
         "RoVE, values still": turned(rove, False),
     }
     longest = max(budget.lengths)
-    in_part = {"scores": {"values": False}, "values": {"scores": False}}
+    in_part = {"scores alone": scores_stretched, "values alone": values_stretched}
     return {
         "beta_fast": {
             f"{beta:g}": {
@@ -208,8 +213,8 @@ def dissected(
             for beta in budget.betas
         },
         "RoVE, YaRN in part": {
-            f"{name} alone": by_length(rove, budget, text, as_chosen(rove, chosen["RoVE"], **off))
-            for name, off in in_part.items()
+            name: by_length(rove, budget, text, as_chosen(rove, chosen["RoVE"], stretch))
+            for name, stretch in in_part.items()
         },
         "without training": {
             name: by_length(model, budget, text) for name, model in others.items()

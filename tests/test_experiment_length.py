@@ -131,25 +131,25 @@ def test_yarn_in_part_stretches_that_part_alone(length):
     with yarn(gpt, 4.0, beta_fast=2.0):
         full, turns = gpt(tokens), layer.rotary.inv_freq
     assert not torch.equal(turns, trained)
-    for parts, expected in {
-        (True, True): (turns, turns),
-        (True, False): (turns, trained),
-        (False, True): (trained, turns),
+    for stretch, expected in {
+        length.stretched: (turns, turns),
+        length.scores_stretched: (turns, trained),
+        length.values_stretched: (trained, turns),
     }.items():
-        scores, values = parts
-        with length.stretched(gpt, 64, 2.0, scores=scores, values=values):
+        with stretch(gpt, 64, 2.0):
             found = (layer.rotary.inv_freq, layer.value_rotary.inv_freq)
             assert all(map(torch.equal, found, expected))
-            assert (layer.rotary.attention_factor > 1) == scores
-            assert torch.equal(gpt(tokens), full) == all(parts)
+            assert (layer.rotary.attention_factor > 1) == (expected[0] is turns)
+            assert torch.equal(gpt(tokens), full) == (stretch is length.stretched)
     assert torch.equal(layer.rotary.inv_freq, trained)
     assert layer.value_rotary is layer.rotary
 
 
 def test_yarn_leaves_planes_that_stood_still(length):
     gpt = model(value_planes=(0, 1))
-    with length.stretched(gpt, 64, 2.0):
-        assert gpt.blocks[0].attn.value_rotary.inv_freq[2:].tolist() == [0.0, 0.0]
+    for stretch in (length.stretched, length.scores_stretched, length.values_stretched):
+        with stretch(gpt, 64, 2.0):
+            assert gpt.blocks[0].attn.value_rotary.inv_freq[2:].tolist() == [0.0, 0.0]
 
 
 def test_a_window_hides_what_is_further_away(length):
