@@ -19,6 +19,7 @@ from rove_lab.checkpoints import save_model, sha256
 from rove_lab.data import standard_library
 from rove_lab.evaluation import held_out_scores, loss_by_position
 from rove_lab.experiment import Experiment, described
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train
 
@@ -39,8 +40,8 @@ class Budget:
 def arms(preset: str) -> dict[str, GPTConfig]:
     """The two models of a named size."""
     return {
-        f"byte-{name}": GPTConfig.preset(preset, rotate_values=name == "rove")
-        for name in ("rope", "rove")
+        f"byte-{name.lower()}": config
+        for name, config in rope_and_rove(GPTConfig.preset(preset)).items()
     }
 
 

@@ -21,12 +21,11 @@ from rove_lab.evaluation import HELD_OUT_SEED, device_of, loss_by_position, posi
 from rove_lab.experiment import Experiment
 from rove_lab.few_shot import few_shot_scores, suite_score
 from rove_lab.in_context_functions import FunctionClassification
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
 from rove_lab.training import Run, TrainConfig
-
-ARMS = {"RoPE": False, "RoVE": True}
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,6 @@ GPU = Budget(
 )
 
 
-def pair(config: GPTConfig) -> dict[str, GPTConfig]:
-    """Both arms of a matched pair."""
-    return {name: replace(config, rotate_values=on) for name, on in ARMS.items()}
-
-
 def functions(plan: Functions, seed: int) -> dict[str, Any]:
     """Accuracy over training, by how many examples were shown, and what shortcuts have."""
     inputs, targets = next(plan.task.batches(plan.n_sequences, HELD_OUT_SEED))
@@ -121,7 +115,7 @@ def functions(plan: Functions, seed: int) -> dict[str, Any]:
 
     how = replace(plan.training, seed=seed, log_every=plan.scored_every)
     steps = scored_steps(plan.scored_every, how.steps)
-    runs, learned = train_scored(pair(plan.model), how, plan.task, score, steps)
+    runs, learned = train_scored(rope_and_rove(plan.model), how, plan.task, score, steps)
     return {
         "learned": learned,
         "shortcuts": {
@@ -195,7 +189,7 @@ def text(plan: Bytes, seed: int) -> dict[str, Any]:
         }
 
     how = replace(plan.training, seed=seed)
-    runs, found = train_scored(pair(plan.model), how, corpus.train, score, plan.scored_at)
+    runs, found = train_scored(rope_and_rove(plan.model), how, corpus.train, score, plan.scored_at)
     return arms_last(found) | {"milliseconds a step": clocks(runs, how.steps)}
 
 

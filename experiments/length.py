@@ -21,6 +21,7 @@ from rove_lab.context_extension import choose_beta_fast, yarn, yarn_by_length
 from rove_lab.data import standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, Extension, loss_by_position, perplexity_by_length
 from rove_lab.experiment import Experiment
+from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.rotary import YarnScaling
 from rove_lab.training import TrainConfig, train, train_matched
@@ -65,16 +66,7 @@ CPU = Budget(
 GPU = Budget(GPTConfig.preset("small", rotate_values=False), TrainConfig.preset("small"), spans=64)
 
 
-def arms(model: GPTConfig, part: str) -> dict[str, GPTConfig]:
-    """The models of one part, alike but for which planes of their values turn."""
-    n_planes = len(model.rotaries()[0].inv_freq)
-    fast, slow = tuple(range(n_planes // 2)), tuple(range(n_planes // 2, n_planes))
-    if part == "planes":
-        return {
-            "RoVE, fast half": replace(model, rotate_values=True, value_planes=fast),
-            "RoVE, slow half": replace(model, rotate_values=True, value_planes=slow),
-        }
-    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
+ARMS = {"pair": rope_and_rove, "planes": value_halves}  # of each part
 
 
 class Text:
@@ -194,8 +186,7 @@ def dissected(
 ) -> dict[str, Any]:
     """What tells where the numbers of a pair come from."""
     rope, rove = pair.values()
-    planes = arms(budget.model, "planes")
-    fast, slow = (config.value_planes for config in planes.values())
+    fast, slow = (half.value_planes for half in value_halves(budget.model).values())
     others = {
         "RoPE, values turned": turned(rope, True),
         "RoPE, fast half turned": turned(rope, True, fast),
@@ -238,7 +229,7 @@ def dissected(
 def run(budget: Budget, part: str, seed: int) -> dict[str, Any]:
     """One seed of one part: train its arms in turn, and score each in many ways."""
     text = Text(budget)
-    how, configs = replace(budget.training, seed=seed), arms(budget.model, part)
+    how, configs = replace(budget.training, seed=seed), ARMS[part](budget.model)
     # The first step a process takes costs more than any other: it should not count as RoPE's.
     train_matched(configs, replace(how, steps=1), text.train, progress=False)
     runs = train_matched(configs, how, text.train, progress=False)
@@ -275,7 +266,7 @@ EXPERIMENT = Experiment(
     budget=CPU,
     gpu_budget=GPU,
     run=run,
-    jobs=lambda budget: [("pair",), ("planes",)],
+    jobs=lambda budget: [(part,) for part in ARMS],
     headline=headline,
     seeds=4,
 )

@@ -19,6 +19,7 @@ from rove_lab.context_extension import yarn_by_length
 from rove_lab.evaluation import accuracy_by_length, held_out_scores
 from rove_lab.experiment import Experiment
 from rove_lab.induction import Induction
+from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPTConfig
 from rove_lab.needles import Needles
 from rove_lab.token_answers import TokenAnswers
@@ -85,15 +86,7 @@ GPU = Budget(
 
 def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     """The same model with other planes of the values turned."""
-    rotary, _ = model.rotaries()
-    planes = len(rotary.inv_freq)
-    half = planes // 2
-    return {
-        "RoPE": replace(model, rotate_values=False),
-        "RoVE": replace(model, rotate_values=True),
-        "RoVE, fast half": replace(model, value_planes=(*range(half),)),
-        "RoVE, slow half": replace(model, value_planes=(*range(half, planes),)),
-    }
+    return rope_and_rove(model) | value_halves(model)
 
 
 def asked(model: nn.Module, goal: TokenAnswers, budget: Budget) -> dict[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ from rove_lab.context_extension import choose_beta_fast, yarn
 from rove_lab.data import standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, perplexity_by_length
 from rove_lab.experiment import Experiment
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train_matched
 
@@ -108,7 +109,7 @@ def run(budget: Budget, shape: str, seed: int) -> dict[str, Any]:
         next(part.at_length(longest).batches(count, HELD_OUT_SEED))[0]
         for part, count in ((text.held_out, budget.spans), (text.train, budget.spans_to_choose))
     )
-    arms = {"RoPE": rope, "RoVE": replace(rope, rotate_values=True)}
+    arms = rope_and_rove(rope)
     how = replace(budget.training, seed=seed)
     # The first step a process takes costs more than any other: it should not count as RoPE's.
     train_matched(arms, replace(how, steps=1), text.train, progress=False)

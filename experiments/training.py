@@ -16,6 +16,7 @@ from torch import nn
 from rove_lab.data import ByteText, standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position, position_groups
 from rove_lab.experiment import Experiment, described
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.training import TrainConfig, train, train_matched
@@ -45,11 +46,6 @@ GPU = Budget(
 )
 
 
-def arms(model: GPTConfig) -> dict[str, GPTConfig]:
-    """A matched pair."""
-    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
-
-
 def scores(model: nn.Module, held_out: ByteText, n_bytes: int) -> dict[str, float]:
     """Nats per byte of held-out text: of all bytes, and by how many were read before."""
     inputs, targets = next(held_out.batches(n_bytes // held_out.n_ctx, HELD_OUT_SEED))
@@ -61,7 +57,7 @@ def scores(model: nn.Module, held_out: ByteText, n_bytes: int) -> dict[str, floa
 
 def run(budget: Budget, seed: int) -> dict[str, Any]:
     """One seed: curves, held-out losses and seconds of every arm."""
-    text, pair = standard_library(budget.model.n_ctx), arms(budget.model)
+    text, pair = standard_library(budget.model.n_ctx), rope_and_rove(budget.model)
 
     def score(model: nn.Module) -> dict[str, float]:
         return scores(model, text.held_out, budget.held_out_bytes)
@@ -102,7 +98,8 @@ def config(budget: Budget) -> dict[str, Any]:
     return {
         "model": {k: v for k, v in asdict(budget.model).items() if k != "rotate_values"},
         "arms": {
-            name: {"rotate_values": arm.rotate_values} for name, arm in arms(budget.model).items()
+            name: {"rotate_values": arm.rotate_values}
+            for name, arm in rope_and_rove(budget.model).items()
         },
         "training": described(budget.training),
         "text": "the standard library's sources as bytes, split by file",

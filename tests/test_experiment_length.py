@@ -110,8 +110,12 @@ def test_rope_alone_takes_the_steps_that_roves_seconds_allow(length, budget, mon
 
 
 def test_the_arms_turn_the_planes_that_their_names_say(length):
-    both = length.arms(length.CPU.model, "pair") | length.arms(length.CPU.model, "planes")
-    assert {name: (one.rotate_values, one.value_planes) for name, one in both.items()} == {
+    of_parts = [arms(length.CPU.model) for arms in length.ARMS.values()]
+    assert {
+        name: (one.rotate_values, one.value_planes)
+        for arms in of_parts
+        for name, one in arms.items()
+    } == {
         "RoPE": (False, None),
         "RoVE": (True, None),
         "RoVE, fast half": (True, tuple(range(8))),

@@ -36,7 +36,7 @@ def budget(training):
 
 
 def expected_names(module, budget):
-    how, every, arms = budget.training, budget.scored_every, module.arms(budget.model)
+    how, every, arms = budget.training, budget.scored_every, ("RoPE", "RoVE")
     curve = dict.fromkeys(map(str, range(how.log_every, how.steps + 1, how.log_every)))
     scored = map(str, range(every, how.steps + 1, every))
     scores = dict.fromkeys(["all", *position_groups(budget.model.n_ctx)])
