@@ -22,6 +22,7 @@ from rove_lab.experiment import Experiment, described
 from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train
+from rove_lab.training_time import seconds_a_step
 
 ROOT = Path(__file__).resolve().parents[1]
 # The standard library differs from Python to Python; what the models say of this does not.
@@ -89,7 +90,7 @@ def run(budget: Budget, name: str, seed: int) -> dict[str, Any]:
         "held out": held_out_scores(one.model, text.held_out),
         "training": {"nats per byte": one.losses[-1]},
         "probe": {"nats per byte": loss_by_position(one.model, probe).mean().item()},
-        "seconds a step": {"processor": one.cpu_s / how.steps, "wall": one.wall_s / how.steps},
+        "seconds a step": seconds_a_step(one),
     }
 
 

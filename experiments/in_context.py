@@ -25,7 +25,8 @@ from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
-from rove_lab.training import Run, TrainConfig
+from rove_lab.training import TrainConfig
+from rove_lab.training_time import milliseconds_a_step
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def functions(plan: Functions, seed: int) -> dict[str, Any]:
                 plan.task, rarer.where(~seen, 1.0), seen
             ),
         },
-        "milliseconds a step": clocks(runs, how.steps),
+        "milliseconds a step": {name: milliseconds_a_step(one) for name, one in runs.items()},
     }
 
 
@@ -163,14 +164,6 @@ def shortcuts(task: FunctionClassification, tokens: Tensor) -> tuple[Tensor, Ten
     return repeats[:, task.n_examples :], right[:, task.n_examples :]
 
 
-def clocks(runs: dict[str, Run], steps: int) -> dict[str, dict[str, float]]:
-    """What a step of each arm took."""
-    return {
-        name: {"wall": 1e3 * run.wall_s / steps, "processor": 1e3 * run.cpu_s / steps}
-        for name, run in runs.items()
-    }
-
-
 def text(plan: Bytes, seed: int) -> dict[str, Any]:
     """The few-shot suite, snippets read twice and the loss late and early, over training."""
     corpus = standard_library(plan.model.n_ctx)
@@ -190,7 +183,8 @@ def text(plan: Bytes, seed: int) -> dict[str, Any]:
 
     how = replace(plan.training, seed=seed)
     runs, found = train_scored(rope_and_rove(plan.model), how, corpus.train, score, plan.scored_at)
-    return arms_last(found) | {"milliseconds a step": clocks(runs, how.steps)}
+    clocks = {name: milliseconds_a_step(one) for name, one in runs.items()}
+    return arms_last(found) | {"milliseconds a step": clocks}
 
 
 def by_k(scores: dict[int, float]) -> dict[str, float]:

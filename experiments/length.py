@@ -25,6 +25,7 @@ from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.rotary import YarnScaling
 from rove_lab.training import TrainConfig, train, train_matched
+from rove_lab.training_time import given_the_time_of, one_step_first
 from rove_lab.value_scaling import value_scaling
 from rove_lab.warm_start import WarmStart
 
@@ -230,16 +231,13 @@ def run(budget: Budget, part: str, seed: int) -> dict[str, Any]:
     """One seed of one part: train its arms in turn, and score each in many ways."""
     text = Text(budget)
     how, configs = replace(budget.training, seed=seed), ARMS[part](budget.model)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(configs, replace(how, steps=1), text.train, progress=False)
+    one_step_first(configs, how, text.train)
     runs = train_matched(configs, how, text.train, progress=False)
     steps = dict.fromkeys(runs, how.steps)
     if part == "pair":
-        # A learning rate that falls over all its steps: stopping the pair's RoPE later won't do.
-        ratio = runs["RoVE"].cpu_s / runs["RoPE"].cpu_s
-        steps[PATIENT], warm = (round(n * ratio) for n in (how.steps, how.warmup_steps))
-        longer = replace(how, steps=steps[PATIENT], warmup_steps=warm)
+        longer = given_the_time_of(how, runs["RoPE"], runs["RoVE"])
         runs[PATIENT] = train(configs["RoPE"], longer, text.train, progress=False)
+        steps[PATIENT] = longer.steps
     if any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
     models: dict[str, Any] = {name: one.model.eval() for name, one in runs.items()}

@@ -25,6 +25,7 @@ from rove_lab.needles import Needles
 from rove_lab.token_answers import TokenAnswers
 from rove_lab.train_config import TrainConfig
 from rove_lab.training import Run, train, train_matched
+from rove_lab.training_time import one_step_first, seconds_a_step
 from rove_lab.variable_tracking import VariableTracking
 from rove_lab.warm_start import WarmStart
 
@@ -118,8 +119,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
     models = arms(budget.model)
     induction = Induction(n_ctx=budget.model.n_ctx)
     how, then = replace(budget.induction, seed=seed), replace(budget.task, seed=seed)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(models, replace(how, steps=1), induction, progress=False)
+    one_step_first(models, how, induction)
     first = train_matched(models, how, induction, progress=False)
     runs: dict[str, dict[str, Run]] = {INDUCTION: first}
     for name, goal in {**budget.goals, **budget.tries}.items():
@@ -156,10 +156,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
             }
             for name, of_task in runs.items()
         },
-        "seconds a step": {
-            arm: {"processor": one.cpu_s / how.steps, "wall": one.wall_s / how.steps}
-            for arm, one in first.items()
-        },
+        "seconds a step": {arm: seconds_a_step(one) for arm, one in first.items()},
     }
 
 

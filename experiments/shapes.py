@@ -22,6 +22,7 @@ from rove_lab.experiment import Experiment
 from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train_matched
+from rove_lab.training_time import one_step_first, seconds_a_step
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,7 @@ def run(budget: Budget, shape: str, seed: int) -> dict[str, Any]:
     )
     arms = rope_and_rove(rope)
     how = replace(budget.training, seed=seed)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(arms, replace(how, steps=1), text.train, progress=False)
+    one_step_first(arms, how, text.train)
     runs = train_matched(arms, how, text.train, progress=False)
     if any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
@@ -124,7 +124,7 @@ def run(budget: Budget, shape: str, seed: int) -> dict[str, Any]:
             read = perplexity_by_length(model, held_out, budget.lengths, extension=extension)
             found[table][name] = {str(n): {"nats per byte": math.log(p)} for n, p in read.items()}
         found["chosen"][name] = {str(n): {"beta_fast": beta} for n, beta in chosen.items()}
-        found["training"][name] = {"processor seconds a step": one.cpu_s / how.steps}
+        found["training"][name] = {"processor seconds a step": seconds_a_step(one)["processor"]}
     return found
 
 

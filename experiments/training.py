@@ -19,7 +19,8 @@ from rove_lab.experiment import Experiment, described
 from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
-from rove_lab.training import TrainConfig, train, train_matched
+from rove_lab.training import TrainConfig, train
+from rove_lab.training_time import given_the_time_of, one_step_first, seconds_a_step
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,9 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
 
     how = replace(budget.training, seed=seed)
     steps = scored_steps(budget.scored_every, how.steps)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(pair, replace(how, steps=1), text.train, progress=False)
+    one_step_first(pair, how, text.train)
     runs, held_out = train_scored(pair, how, text.train, score, steps)
-    # A learning rate that falls over all its steps: stopping the pair's RoPE later would not do.
-    ratio = runs["RoVE"].cpu_s / runs["RoPE"].cpu_s
-    longer = replace(
-        how, steps=round(how.steps * ratio), warmup_steps=round(how.warmup_steps * ratio)
-    )
+    longer = given_the_time_of(how, runs["RoPE"], runs["RoVE"])
     alone = train(pair["RoPE"], longer, text.train, progress=False)
     if alone.interrupted:
         raise KeyboardInterrupt
@@ -86,10 +82,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
             "processor seconds": alone.cpu_s,
             "held out": score(alone.model),
         },
-        "seconds a step": {
-            name: {"wall": one.wall_s / how.steps, "processor": one.cpu_s / how.steps}
-            for name, one in runs.items()
-        },
+        "seconds a step": {name: seconds_a_step(one) for name, one in runs.items()},
     }
 
 
