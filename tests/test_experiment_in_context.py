@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiment_scripts import as_recorded, names, script
+from experiment_scripts import as_recorded, names, script_on_small_files
 
-from rove_lab.data import standard_library
 from rove_lab.evaluation import position_groups
 from rove_lab.experiment import described
 from rove_lab.few_shot_tasks import SUITE
@@ -20,13 +19,7 @@ TASK = FunctionClassification(n_symbols=3, n_ctx=36, n_examples=3, n_features=3,
 
 @pytest.fixture
 def in_context(monkeypatch, tmp_path):
-    module = script("in_context", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
-    return module
+    return script_on_small_files("in_context", monkeypatch, tmp_path / "sources")
 
 
 def small(module):

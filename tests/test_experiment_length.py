@@ -6,10 +6,9 @@ from math import log
 
 import pytest
 import torch
-from experiment_scripts import as_recorded, names, script
+from experiment_scripts import as_recorded, names, script, script_on_small_files
 
 from rove_lab.context_extension import yarn
-from rove_lab.data import standard_library
 from rove_lab.evaluation import loss_by_position, perplexity_by_length
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
@@ -21,13 +20,7 @@ SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, base=100.0, rotat
 
 @pytest.fixture
 def length(monkeypatch, tmp_path):
-    module = script("length", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
-    return module
+    return script_on_small_files("length", monkeypatch, tmp_path / "sources")
 
 
 @pytest.fixture
