@@ -19,8 +19,10 @@ from rove_lab.checkpoints import save_model, sha256
 from rove_lab.data import standard_library
 from rove_lab.evaluation import held_out_scores, loss_by_position
 from rove_lab.experiment import Experiment, described
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train
+from rove_lab.training_time import seconds_a_step
 
 ROOT = Path(__file__).resolve().parents[1]
 # The standard library differs from Python to Python; what the models say of this does not.
@@ -39,8 +41,8 @@ class Budget:
 def arms(preset: str) -> dict[str, GPTConfig]:
     """The two models of a named size."""
     return {
-        f"byte-{name}": GPTConfig.preset(preset, rotate_values=name == "rove")
-        for name in ("rope", "rove")
+        f"byte-{name.lower()}": config
+        for name, config in rope_and_rove(GPTConfig.preset(preset)).items()
     }
 
 
@@ -88,7 +90,7 @@ def run(budget: Budget, name: str, seed: int) -> dict[str, Any]:
         "held out": held_out_scores(one.model, text.held_out),
         "training": {"nats per byte": one.losses[-1]},
         "probe": {"nats per byte": loss_by_position(one.model, probe).mean().item()},
-        "seconds a step": {"processor": one.cpu_s / how.steps, "wall": one.wall_s / how.steps},
+        "seconds a step": seconds_a_step(one),
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from rove_lab.data import standard_library
 from rove_lab.evaluation import held_out_scores
 from rove_lab.experiment import Experiment, described
+from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train, train_matched
 from rove_lab.warm_start import WarmStart
@@ -47,14 +48,8 @@ GPU = Budget(
 
 def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     """What the trained model becomes: itself, and three in which values turn."""
-    planes = range(len(model.rotaries()[0].inv_freq))
-    slow, fast = tuple(planes[len(planes) // 2 :]), tuple(planes[: len(planes) // 2])
-    return {
-        CONTROL: replace(model, rotate_values=False),
-        "RoVE": replace(model, rotate_values=True),
-        "RoVE, slow half": replace(model, rotate_values=True, value_planes=slow),
-        "RoVE, fast half": replace(model, rotate_values=True, value_planes=fast),
-    }
+    control, rove = rope_and_rove(model).values()
+    return {CONTROL: control, "RoVE": rove, **dict(reversed(value_halves(model).items()))}
 
 
 def scores(model: GPT, budget: Budget) -> dict[str, float]:

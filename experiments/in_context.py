@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from rove_lab.data import ByteText, standard_library
-from rove_lab.evaluation import HELD_OUT_SEED, device_of, loss_by_position
+from rove_lab.evaluation import HELD_OUT_SEED, device_of, loss_by_position, position_groups
 from rove_lab.experiment import Experiment
 from rove_lab.few_shot import few_shot_scores, suite_score
 from rove_lab.in_context_functions import FunctionClassification
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
-from rove_lab.training import Run, TrainConfig
-
-ARMS = {"RoPE": False, "RoVE": True}
+from rove_lab.training import TrainConfig
+from rove_lab.training_time import milliseconds_a_step
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,6 @@ GPU = Budget(
 )
 
 
-def pair(config: GPTConfig) -> dict[str, GPTConfig]:
-    """Both arms of a matched pair."""
-    return {name: replace(config, rotate_values=on) for name, on in ARMS.items()}
-
-
 def functions(plan: Functions, seed: int) -> dict[str, Any]:
     """Accuracy over training, by how many examples were shown, and what shortcuts have."""
     inputs, targets = next(plan.task.batches(plan.n_sequences, HELD_OUT_SEED))
@@ -121,7 +116,7 @@ def functions(plan: Functions, seed: int) -> dict[str, Any]:
 
     how = replace(plan.training, seed=seed, log_every=plan.scored_every)
     steps = scored_steps(plan.scored_every, how.steps)
-    runs, learned = train_scored(pair(plan.model), how, plan.task, score, steps)
+    runs, learned = train_scored(rope_and_rove(plan.model), how, plan.task, score, steps)
     return {
         "learned": learned,
         "shortcuts": {
@@ -130,7 +125,7 @@ def functions(plan: Functions, seed: int) -> dict[str, Any]:
                 plan.task, rarer.where(~seen, 1.0), seen
             ),
         },
-        "milliseconds a step": clocks(runs, how.steps),
+        "milliseconds a step": {name: milliseconds_a_step(one) for name, one in runs.items()},
     }
 
 
@@ -169,14 +164,6 @@ def shortcuts(task: FunctionClassification, tokens: Tensor) -> tuple[Tensor, Ten
     return repeats[:, task.n_examples :], right[:, task.n_examples :]
 
 
-def clocks(runs: dict[str, Run], steps: int) -> dict[str, dict[str, float]]:
-    """What a step of each arm took."""
-    return {
-        name: {"wall": 1e3 * run.wall_s / steps, "processor": 1e3 * run.cpu_s / steps}
-        for name, run in runs.items()
-    }
-
-
 def text(plan: Bytes, seed: int) -> dict[str, Any]:
     """The few-shot suite, snippets read twice and the loss late and early, over training."""
     corpus = standard_library(plan.model.n_ctx)
@@ -195,8 +182,9 @@ def text(plan: Bytes, seed: int) -> dict[str, Any]:
         }
 
     how = replace(plan.training, seed=seed)
-    runs, found = train_scored(pair(plan.model), how, corpus.train, score, plan.scored_at)
-    return arms_last(found) | {"milliseconds a step": clocks(runs, how.steps)}
+    runs, found = train_scored(rope_and_rove(plan.model), how, corpus.train, score, plan.scored_at)
+    clocks = {name: milliseconds_a_step(one) for name, one in runs.items()}
+    return arms_last(found) | {"milliseconds a step": clocks}
 
 
 def by_k(scores: dict[int, float]) -> dict[str, float]:
@@ -236,7 +224,7 @@ def random_letters(n: int, length: int) -> Tensor:
 def readings(model: GPT, snippets: Tensor) -> dict[str, dict[str, float]]:
     """Nats per byte of the same bytes: read first, read again at once, read after another snippet.
 
-    The first byte of a snippet is left out. Each is a mean over all, and over groups of places.
+    The first byte of a snippet is left out. Each is a mean over all, and over groups of positions.
     """
     n = snippets.shape[1]
     again = loss_by_position(model, torch.cat((snippets, snippets), 1)).double()
@@ -244,19 +232,9 @@ def readings(model: GPT, snippets: Tensor) -> dict[str, dict[str, float]]:
     losses = {"first": again[:, : n - 1], "again": again[:, n:], "after another": another[:, n:]}
     return {
         reading: {"all": of.mean().item()}
-        | {name: of[:, at].mean().item() for name, at in places(n).items()}
+        | {name: of[:, at].mean().item() for name, at in position_groups(n - 1).items()}
         for reading, of in losses.items()
     }
-
-
-def places(n: int) -> dict[str, slice]:
-    """Bytes of a snippet read before the guess, by powers of two: 1, 2, 3 to 4, ..."""
-    found, first = {"1": slice(0, 1)}, 1
-    while first < n - 1:
-        last = min(2 * first, n - 1)
-        found[f"{first + 1} to {last}" if last > first + 1 else str(last)] = slice(first, last)
-        first = last
-    return found
 
 
 def late_and_early(model: GPT, held_out: ByteText, plan: Bytes) -> dict[str, float]:

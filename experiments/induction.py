@@ -18,12 +18,12 @@ from rove_lab.evaluation import HELD_OUT_SEED, device_of
 from rove_lab.experiment import Experiment
 from rove_lab.gpt_patterns import gpt_patterns
 from rove_lab.induction import Induction
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
-from rove_lab.training import TrainConfig, train_matched
-
-ARMS = {"RoPE": False, "RoVE": True}
+from rove_lab.training import TrainConfig
+from rove_lab.training_time import milliseconds_a_step, one_step_first
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,9 @@ def heads(model: GPT, budget: Budget) -> dict[str, float]:
 
 def run(budget: Budget, row: str, seed: int) -> dict[str, Any]:
     """One matched pair of a shape: what both have learned every few steps, and their seconds."""
-    config = budget.shapes[row]
-    arms = {name: replace(config, rotate_values=on) for name, on in ARMS.items()}
+    arms = rope_and_rove(budget.shapes[row])
     how = replace(budget.training, seed=seed, log_every=budget.scored_every)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(arms, replace(how, steps=1), budget.task, progress=False)
+    one_step_first(arms, how, budget.task)
     runs, learned = train_scored(
         arms,
         how,
@@ -137,10 +135,7 @@ def run(budget: Budget, row: str, seed: int) -> dict[str, Any]:
     )
     return {
         "learned": learned,
-        "milliseconds a step": {
-            name: {"wall": 1e3 * one.wall_s / how.steps, "processor": 1e3 * one.cpu_s / how.steps}
-            for name, one in runs.items()
-        },
+        "milliseconds a step": {name: milliseconds_a_step(one) for name, one in runs.items()},
     }
 
 

@@ -17,12 +17,11 @@ from rove_lab.evaluation import HELD_OUT_SEED, device_of
 from rove_lab.experiment import Experiment
 from rove_lab.gpt_patterns import gpt_patterns
 from rove_lab.induction import Induction
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
 from rove_lab.tasks import NOT_ASKED
 from rove_lab.training import TrainConfig
-
-ARMS = {"RoPE": False, "RoVE": True}
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def places_of_answers(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, 
 
 def run(budget: Budget, seed: int) -> dict[str, Any]:
     """One matched pair."""
-    arms = {name: replace(budget.model, rotate_values=on) for name, on in ARMS.items()}
+    arms = rope_and_rove(budget.model)
     how = replace(budget.training, seed=seed, log_every=budget.scored_every)
     steps = scored_steps(budget.scored_every, how.steps)
     _, found = train_scored(arms, how, budget.task, lambda model: looks(model, budget), steps)

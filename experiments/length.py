@@ -8,7 +8,7 @@ times that; it writes results/length/record.json.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,12 +21,17 @@ from rove_lab.context_extension import choose_beta_fast, yarn, yarn_by_length
 from rove_lab.data import standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, Extension, loss_by_position, perplexity_by_length
 from rove_lab.experiment import Experiment
+from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPT, GPTConfig
+from rove_lab.rotary import YarnScaling
 from rove_lab.training import TrainConfig, train, train_matched
+from rove_lab.training_time import given_the_time_of, one_step_first
+from rove_lab.value_scaling import value_scaling
 from rove_lab.warm_start import WarmStart
 
 PATIENT = "RoPE for RoVE's time"
 Scores = dict[str, dict[str, float]]  # of each length
+Stretch = Callable[[GPT, int, float], AbstractContextManager[object]]  # by length and beta_fast
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,7 @@ CPU = Budget(
 GPU = Budget(GPTConfig.preset("small", rotate_values=False), TrainConfig.preset("small"), spans=64)
 
 
-def arms(model: GPTConfig, part: str) -> dict[str, GPTConfig]:
-    """The models of one part, alike but for which planes of their values turn."""
-    n_planes = len(model.rotaries()[0].inv_freq)
-    fast, slow = tuple(range(n_planes // 2)), tuple(range(n_planes // 2, n_planes))
-    if part == "planes":
-        return {
-            "RoVE, fast half": replace(model, rotate_values=True, value_planes=fast),
-            "RoVE, slow half": replace(model, rotate_values=True, value_planes=slow),
-        }
-    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
+ARMS = {"pair": rope_and_rove, "planes": value_halves}  # of each part
 
 
 class Text:
@@ -134,29 +130,31 @@ def choices(model: nn.Module, budget: Budget, text: Text) -> dict[int, float]:
     }
 
 
+def stretched(model: GPT, length: int, beta_fast: float) -> AbstractContextManager[object]:
+    """A model under YaRN for a length."""
+    return yarn(model, length / model.config.n_ctx, beta_fast=beta_fast)
+
+
 @contextmanager
-def stretched(
-    model: GPT, length: int, beta_fast: float, *, scores: bool = True, values: bool = True
-) -> Iterator[None]:
-    """A model under YaRN for a length, or its scores alone, or the rotation of its values alone."""
-    layers: list[Any] = [block.attn for block in model.blocks]
-    before = [(layer.rotary, layer.value_rotary) for layer in layers]
-    with yarn(model, length / model.config.n_ctx, beta_fast=beta_fast):
-        for layer, (turn, value_turn) in zip(layers, before, strict=True):
-            if not scores:
-                layer.rotary = turn
-            if not values:
-                layer.value_rotary = value_turn
+def scores_stretched(model: GPT, length: int, beta_fast: float) -> Iterator[None]:
+    """Its scores alone; its values turn as in training."""
+    with stretched(model, length, beta_fast), value_scaling(model, None):
         yield
 
 
-def as_chosen(model: GPT, chosen: dict[int, float], **parts: bool) -> Extension:
+def values_stretched(model: GPT, length: int, beta_fast: float) -> AbstractContextManager[object]:
+    """The rotation of its values alone."""
+    n_ctx = model.config.n_ctx
+    return value_scaling(model, YarnScaling(length / n_ctx, n_ctx, beta_fast=beta_fast))
+
+
+def as_chosen(model: GPT, chosen: dict[int, float], stretch: Stretch = stretched) -> Extension:
     """YaRN with the beta_fast of each length; within the window, none."""
 
     def at(length: int) -> AbstractContextManager[object]:
         if length not in chosen:
             return nullcontext()
-        return stretched(model, length, chosen[length], **parts)
+        return stretch(model, length, chosen[length])
 
     return at
 
@@ -189,8 +187,7 @@ def dissected(
 ) -> dict[str, Any]:
     """What tells where the numbers of a pair come from."""
     rope, rove = pair.values()
-    planes = arms(budget.model, "planes")
-    fast, slow = (config.value_planes for config in planes.values())
+    fast, slow = (half.value_planes for half in value_halves(budget.model).values())
     others = {
         "RoPE, values turned": turned(rope, True),
         "RoPE, fast half turned": turned(rope, True, fast),
@@ -198,7 +195,7 @@ def dissected(
         "RoVE, values still": turned(rove, False),
     }
     longest = max(budget.lengths)
-    in_part = {"scores": {"values": False}, "values": {"scores": False}}
+    in_part = {"scores alone": scores_stretched, "values alone": values_stretched}
     return {
         "beta_fast": {
             f"{beta:g}": {
@@ -208,8 +205,8 @@ def dissected(
             for beta in budget.betas
         },
         "RoVE, YaRN in part": {
-            f"{name} alone": by_length(rove, budget, text, as_chosen(rove, chosen["RoVE"], **off))
-            for name, off in in_part.items()
+            name: by_length(rove, budget, text, as_chosen(rove, chosen["RoVE"], stretch))
+            for name, stretch in in_part.items()
         },
         "without training": {
             name: by_length(model, budget, text) for name, model in others.items()
@@ -233,17 +230,14 @@ def dissected(
 def run(budget: Budget, part: str, seed: int) -> dict[str, Any]:
     """One seed of one part: train its arms in turn, and score each in many ways."""
     text = Text(budget)
-    how, configs = replace(budget.training, seed=seed), arms(budget.model, part)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(configs, replace(how, steps=1), text.train, progress=False)
+    how, configs = replace(budget.training, seed=seed), ARMS[part](budget.model)
+    one_step_first(configs, how, text.train)
     runs = train_matched(configs, how, text.train, progress=False)
     steps = dict.fromkeys(runs, how.steps)
     if part == "pair":
-        # A learning rate that falls over all its steps: stopping the pair's RoPE later won't do.
-        ratio = runs["RoVE"].cpu_s / runs["RoPE"].cpu_s
-        steps[PATIENT], warm = (round(n * ratio) for n in (how.steps, how.warmup_steps))
-        longer = replace(how, steps=steps[PATIENT], warmup_steps=warm)
+        longer = given_the_time_of(how, runs["RoPE"], runs["RoVE"])
         runs[PATIENT] = train(configs["RoPE"], longer, text.train, progress=False)
+        steps[PATIENT] = longer.steps
     if any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
     models: dict[str, Any] = {name: one.model.eval() for name, one in runs.items()}
@@ -270,7 +264,7 @@ EXPERIMENT = Experiment(
     budget=CPU,
     gpu_budget=GPU,
     run=run,
-    jobs=lambda budget: [("pair",), ("planes",)],
+    jobs=lambda budget: [(part,) for part in ARMS],
     headline=headline,
     seeds=4,
 )

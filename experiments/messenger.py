@@ -13,11 +13,12 @@ from typing import Any
 from rove_lab.evaluation import held_out_scores
 from rove_lab.experiment import Experiment, described
 from rove_lab.filters import Filter
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.messenger import MessengerConfig
 from rove_lab.tasks import DistanceRecall, OrderedPair, Task
 from rove_lab.training import TrainConfig, train
 
-ARMS = {"RoPE": False, "RoVE": True}
+ARMS = ("RoPE", "RoVE")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def run(budget: Budget, name: str, arm: str, row: str, seed: int) -> dict[str, f
     """The scores of one trained model on held-out data."""
     trial = budget.trials[name]
     task = trial.task
-    model = MessengerConfig(task.d_in, task.d_out, rotate_values=ARMS[arm], **trial.rows[row])
+    model = rope_and_rove(MessengerConfig(task.d_in, task.d_out, **trial.rows[row]))[arm]
     done = train(model, replace(trial.training, seed=seed), task, progress=False)
     if done.interrupted:
         raise KeyboardInterrupt

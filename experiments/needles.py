@@ -19,6 +19,7 @@ from rove_lab.context_extension import yarn_by_length
 from rove_lab.evaluation import HELD_OUT_SEED, Extension, device_of
 from rove_lab.experiment import Experiment, described
 from rove_lab.induction import Induction
+from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.needle_reading import needle_heads, read_needles
 from rove_lab.needles import Needles
@@ -29,7 +30,6 @@ from rove_lab.training import train
 from rove_lab.value_scaling import value_scaling
 from rove_lab.warm_start import WarmStart
 
-ARMS = {"RoPE": False, "RoVE": True}
 WHY, SIZES = "why", "sizes"
 PLAIN, YARN = "as trained", "YaRN"
 MODELS = {
@@ -125,8 +125,7 @@ class Asked:
     def value_angles(self) -> dict[str, dict[str, Any]]:
         """With values that turn otherwise than the scores, the reading head set right or not."""
         reach = self.task.n_ctx - 1  # no offset is longer in training
-        half = len(self.model.blocks[0].attn.rotary.inv_freq) // 2
-        fast, slow = range(half), range(half, 2 * half)
+        fast, slow = (half.value_planes for half in value_halves(self.model.config).values())
         ways: dict[str, dict[str, tuple[Extension | None, dict[str, Any]]]] = {
             PLAIN: {
                 "as the scores": (None, {}),
@@ -187,8 +186,7 @@ def why(budget: Budget, seed: int) -> dict[str, Any]:
     span = max(budget.times) * n_ctx
     asked: dict[str, Asked] = {}
     apart: dict[str, Any] = {name: {PLAIN: {}, YARN: {}} for name in budget.positions}
-    for arm, rotate in ARMS.items():
-        config = replace(budget.model, rotate_values=rotate)
+    for arm, config in rope_and_rove(budget.model).items():
         first = trained(config, replace(budget.induction, seed=seed), Induction(n_ctx=n_ctx))
         start, task = WarmStart(config, first), Needles(n_ctx=n_ctx)
         asked[arm] = Asked(trained(start, replace(budget.needles, seed=seed), task), budget)
@@ -219,8 +217,7 @@ def run(budget: Budget, *job: Any) -> dict[str, Any]:
         return why(budget, seed)
     found: dict[str, dict[str, Any]] = {PLAIN: {}, YARN: {}}
     n_ctx = budget.model.n_ctx
-    for arm, rotate in ARMS.items():
-        config = replace(budget.model, rotate_values=rotate, **MODELS[names[-1]])
+    for arm, config in rope_and_rove(replace(budget.model, **MODELS[names[-1]])).items():
         first = trained(config, replace(budget.induction, seed=seed), Induction(n_ctx=n_ctx))
         how = replace(budget.needles, seed=seed)
         one = Asked(trained(WarmStart(config, first), how, Needles(n_ctx=n_ctx)), budget)

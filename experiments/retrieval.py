@@ -19,11 +19,13 @@ from rove_lab.context_extension import yarn_by_length
 from rove_lab.evaluation import accuracy_by_length, held_out_scores
 from rove_lab.experiment import Experiment
 from rove_lab.induction import Induction
+from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPTConfig
 from rove_lab.needles import Needles
 from rove_lab.token_answers import TokenAnswers
 from rove_lab.train_config import TrainConfig
 from rove_lab.training import Run, train, train_matched
+from rove_lab.training_time import one_step_first, seconds_a_step
 from rove_lab.variable_tracking import VariableTracking
 from rove_lab.warm_start import WarmStart
 
@@ -85,15 +87,7 @@ GPU = Budget(
 
 def arms(model: GPTConfig) -> dict[str, GPTConfig]:
     """The same model with other planes of the values turned."""
-    rotary, _ = model.rotaries()
-    planes = len(rotary.inv_freq)
-    half = planes // 2
-    return {
-        "RoPE": replace(model, rotate_values=False),
-        "RoVE": replace(model, rotate_values=True),
-        "RoVE, fast half": replace(model, value_planes=(*range(half),)),
-        "RoVE, slow half": replace(model, value_planes=(*range(half, planes),)),
-    }
+    return rope_and_rove(model) | value_halves(model)
 
 
 def asked(model: nn.Module, goal: TokenAnswers, budget: Budget) -> dict[str, dict[str, Any]]:
@@ -125,8 +119,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
     models = arms(budget.model)
     induction = Induction(n_ctx=budget.model.n_ctx)
     how, then = replace(budget.induction, seed=seed), replace(budget.task, seed=seed)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(models, replace(how, steps=1), induction, progress=False)
+    one_step_first(models, how, induction)
     first = train_matched(models, how, induction, progress=False)
     runs: dict[str, dict[str, Run]] = {INDUCTION: first}
     for name, goal in {**budget.goals, **budget.tries}.items():
@@ -163,10 +156,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
             }
             for name, of_task in runs.items()
         },
-        "seconds a step": {
-            arm: {"processor": one.cpu_s / how.steps, "wall": one.wall_s / how.steps}
-            for arm, one in first.items()
-        },
+        "seconds a step": {arm: seconds_a_step(one) for arm, one in first.items()},
     }
 
 

@@ -19,8 +19,10 @@ from rove_lab.context_extension import choose_beta_fast, yarn
 from rove_lab.data import standard_library
 from rove_lab.evaluation import HELD_OUT_SEED, perplexity_by_length
 from rove_lab.experiment import Experiment
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig, train_matched
+from rove_lab.training_time import one_step_first, seconds_a_step
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,9 @@ def run(budget: Budget, shape: str, seed: int) -> dict[str, Any]:
         next(part.at_length(longest).batches(count, HELD_OUT_SEED))[0]
         for part, count in ((text.held_out, budget.spans), (text.train, budget.spans_to_choose))
     )
-    arms = {"RoPE": rope, "RoVE": replace(rope, rotate_values=True)}
+    arms = rope_and_rove(rope)
     how = replace(budget.training, seed=seed)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(arms, replace(how, steps=1), text.train, progress=False)
+    one_step_first(arms, how, text.train)
     runs = train_matched(arms, how, text.train, progress=False)
     if any(one.interrupted for one in runs.values()):
         raise KeyboardInterrupt
@@ -123,7 +124,7 @@ def run(budget: Budget, shape: str, seed: int) -> dict[str, Any]:
             read = perplexity_by_length(model, held_out, budget.lengths, extension=extension)
             found[table][name] = {str(n): {"nats per byte": math.log(p)} for n, p in read.items()}
         found["chosen"][name] = {str(n): {"beta_fast": beta} for n, beta in chosen.items()}
-        found["training"][name] = {"processor seconds a step": one.cpu_s / how.steps}
+        found["training"][name] = {"processor seconds a step": seconds_a_step(one)["processor"]}
     return found
 
 

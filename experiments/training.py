@@ -14,11 +14,13 @@ import torch
 from torch import nn
 
 from rove_lab.data import ByteText, standard_library
-from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position
+from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position, position_groups
 from rove_lab.experiment import Experiment, described
+from rove_lab.matched_pairs import rope_and_rove
 from rove_lab.model import GPTConfig
 from rove_lab.scored_training import scored_steps, train_scored
-from rove_lab.training import TrainConfig, train, train_matched
+from rove_lab.training import TrainConfig, train
+from rove_lab.training_time import given_the_time_of, one_step_first, seconds_a_step
 
 
 @dataclass(frozen=True)
@@ -45,46 +47,27 @@ GPU = Budget(
 )
 
 
-def arms(model: GPTConfig) -> dict[str, GPTConfig]:
-    """A matched pair."""
-    return {name: replace(model, rotate_values=name == "RoVE") for name in ("RoPE", "RoVE")}
-
-
-def groups(n_ctx: int) -> dict[str, slice]:
-    """Bytes read before the guess, by powers of two: 1, 2, 3 to 4, ... as slices of positions."""
-    found, first = {"1": slice(0, 1)}, 1
-    while first < n_ctx:
-        last = min(2 * first, n_ctx)
-        found[f"{first + 1} to {last}" if last > first + 1 else str(last)] = slice(first, last)
-        first = last
-    return found
-
-
 def scores(model: nn.Module, held_out: ByteText, n_bytes: int) -> dict[str, float]:
     """Nats per byte of held-out text: of all bytes, and by how many were read before."""
     inputs, targets = next(held_out.batches(n_bytes // held_out.n_ctx, HELD_OUT_SEED))
     losses = loss_by_position(model, torch.cat((inputs, targets[:, -1:]), 1)).double()
-    by_position = {name: losses[:, at].mean().item() for name, at in groups(held_out.n_ctx).items()}
+    groups = position_groups(held_out.n_ctx)
+    by_position = {name: losses[:, at].mean().item() for name, at in groups.items()}
     return {"all": losses.mean().item(), **by_position}
 
 
 def run(budget: Budget, seed: int) -> dict[str, Any]:
     """One seed: curves, held-out losses and seconds of every arm."""
-    text, pair = standard_library(budget.model.n_ctx), arms(budget.model)
+    text, pair = standard_library(budget.model.n_ctx), rope_and_rove(budget.model)
 
     def score(model: nn.Module) -> dict[str, float]:
         return scores(model, text.held_out, budget.held_out_bytes)
 
     how = replace(budget.training, seed=seed)
     steps = scored_steps(budget.scored_every, how.steps)
-    # The first step a process takes costs more than any other: it should not count as RoPE's.
-    train_matched(pair, replace(how, steps=1), text.train, progress=False)
+    one_step_first(pair, how, text.train)
     runs, held_out = train_scored(pair, how, text.train, score, steps)
-    # A learning rate that falls over all its steps: stopping the pair's RoPE later would not do.
-    ratio = runs["RoVE"].cpu_s / runs["RoPE"].cpu_s
-    longer = replace(
-        how, steps=round(how.steps * ratio), warmup_steps=round(how.warmup_steps * ratio)
-    )
+    longer = given_the_time_of(how, runs["RoPE"], runs["RoVE"])
     alone = train(pair["RoPE"], longer, text.train, progress=False)
     if alone.interrupted:
         raise KeyboardInterrupt
@@ -99,10 +82,7 @@ def run(budget: Budget, seed: int) -> dict[str, Any]:
             "processor seconds": alone.cpu_s,
             "held out": score(alone.model),
         },
-        "seconds a step": {
-            name: {"wall": one.wall_s / how.steps, "processor": one.cpu_s / how.steps}
-            for name, one in runs.items()
-        },
+        "seconds a step": {name: seconds_a_step(one) for name, one in runs.items()},
     }
 
 
@@ -111,7 +91,8 @@ def config(budget: Budget) -> dict[str, Any]:
     return {
         "model": {k: v for k, v in asdict(budget.model).items() if k != "rotate_values"},
         "arms": {
-            name: {"rotate_values": arm.rotate_values} for name, arm in arms(budget.model).items()
+            name: {"rotate_values": arm.rotate_values}
+            for name, arm in rope_and_rove(budget.model).items()
         },
         "training": described(budget.training),
         "text": "the standard library's sources as bytes, split by file",

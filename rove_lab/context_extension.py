@@ -15,6 +15,7 @@ from rove_lab.hf_config import text_config
 from rove_lab.hf_yarn import already_scaled, hf_yarn
 from rove_lab.model import GPT
 from rove_lab.rotary import RotaryEmbedding, YarnScaling
+from rove_lab.value_scaling import rescaled
 
 __all__ = ["BetaFast", "choose_beta_fast", "yarn", "yarn_by_length"]
 
@@ -223,12 +224,4 @@ def _in_gpt(model: GPT, scaling: YarnScaling) -> Iterator[None]:
 def _stretched(rotary: RotaryEmbedding, scaling: YarnScaling) -> RotaryEmbedding:
     if rotary.scaling is not None:
         raise already_scaled(rotary.scaling)
-    family = RotaryEmbedding(
-        rotary.d_head,
-        base=rotary.base,
-        rotary_dim=rotary.rotary_dim,
-        interleaved=rotary.interleaved,
-        trailing=rotary.trailing,
-        scaling=scaling,
-    )
-    return family.planes(rotary.inv_freq.nonzero().flatten())  # what stood still stands still
+    return rescaled(rotary, scaling)

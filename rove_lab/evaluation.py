@@ -12,7 +12,13 @@ from torch.nn.functional import cross_entropy
 from rove_lab.arguments import check_integers, check_size
 from rove_lab.tasks import Task
 
-__all__ = ["accuracy_by_length", "held_out_scores", "loss_by_position", "perplexity_by_length"]
+__all__ = [
+    "accuracy_by_length",
+    "held_out_scores",
+    "loss_by_position",
+    "perplexity_by_length",
+    "position_groups",
+]
 
 HELD_OUT_SEED = 2**32 - 1  # no training draws with this seed: `TrainConfig.seed` is below 2**30
 _ROWS = 1024  # logits taken to float32 at once: a large vocabulary at 16 windows is gigabytes
@@ -80,6 +86,32 @@ def loss_by_position(model: nn.Module, tokens: Tensor) -> Tensor:
             "the loss is of the next token; a single text needs tokens[None]."
         )
     return torch.cat([_losses(model, sequence[None]) for sequence in tokens])
+
+
+def position_groups(n: int) -> dict[str, slice]:
+    """Groups of a loss by position, by how many tokens were read before: 1, 2, 3 to 4, 5 to 8, ...
+
+    Args:
+        n: Losses of a sequence; entry t of :func:`loss_by_position` had t + 1 tokens before it.
+
+    Returns:
+        Name to slice. Each group reaches twice as far as the one before, the last to the end.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If it is not positive.
+
+    Example:
+        >>> position_groups(7)
+        {'1': slice(0, 1, None), '2': slice(1, 2, None), '3 to 4': slice(2, 4, None), '5 to 7': ...}
+    """
+    check_size("n", n)
+    found, first = {"1": slice(0, 1)}, 1
+    while first < n:
+        last = min(2 * first, n)
+        found[f"{first + 1} to {last}" if last > first + 1 else str(last)] = slice(first, last)
+        first = last
+    return found
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rove_lab.panels import axis, styles, translucent
+from rove_lab.seed_figures import SPREAD, seed_points
 from rove_lab.sliders import Slider, Trace, Values, compose, go, over_stops, rounded
 
 __all__ = ["seed_bars"]
@@ -65,18 +66,10 @@ def seed_bars(
         bar = group | {
             "x": list(categories),
             "marker": light,
-            "hovertemplate": "%{y:.4g} [%{customdata[0]:.4g}, %{customdata[1]:.4g}]",
+            "hovertemplate": SPREAD,
         }
         under.append(Trace(go.Bar, bar, [_bar(step) for step in steps]))
-        point = group | {
-            "x": list(categories) * steps.shape[1],
-            "mode": "markers",
-            "marker": {"size": 6, "color": colour},
-            "showlegend": False,
-            "hoverinfo": "skip",
-        }
-        each = [{"y": rounded(step.flatten())} for step in steps]
-        points.append(Trace(go.Scatter, point, each))
+        points.append(seed_points(list(categories), steps, {"color": colour}, group))
         seen.append(steps.flatten())
     axes = {"xaxis": axis(x_axis), "yaxis": axis(y_axis, seen, still=bool(slider))}
     apart: dict[str, Any] = {"bargap": _GAP, "scattermode": "group", "scattergap": _GAP}

@@ -13,6 +13,8 @@ from rove_lab.sliders import Slider, Trace, Values, compose, go, numbers, over_s
 
 __all__ = ["bands", "pair_differences"]
 
+# What hovers over a mean: it, the least and the most seed.
+SPREAD = "%{y:.4g} [%{customdata[0]:.4g}, %{customdata[1]:.4g}]"
 _FEW_POINTS = 40  # up to so many, each seed is a point of its own
 _SYMBOLS = {"solid": "circle", "dash": "circle-open", "dot": "diamond", "dashdot": "diamond-open"}
 _ZERO_LINE = "rgba(128, 128, 128, 0.9)"
@@ -74,7 +76,8 @@ def bands(
         if steps.shape[1] > 1:
             under.append(_band(across, steps, colour, vertical.get("type") == "log", group))
             if len(across) <= _FEW_POINTS:
-                points.append(_points(across, steps, colour, dash, group))
+                marker = {"color": colour, "opacity": 0.7, "symbol": _SYMBOLS[dash]}
+                points.append(seed_points(rounded(across, digits=7), steps, marker, group))
         means.append(_mean(across, steps, colour, dash, group, first=not means))
         seen.append(steps.flatten())
     axes = {"xaxis": axis(x_axis, [across]), "yaxis": axis(y_axis, seen, still=bool(slider))}
@@ -172,7 +175,7 @@ def _mean(
     middle = steps.mean(1)
     if steps.shape[1] == 1:
         return Trace(go.Scatter, style, [{"y": rounded(step)} for step in middle])
-    style["hovertemplate"] = "%{y:.4g} [%{customdata[0]:.4g}, %{customdata[1]:.4g}]"
+    style["hovertemplate"] = SPREAD
     spread = torch.stack([steps.amin(1), steps.amax(1)], -1)  # [stops, points, 2]
     data = [
         {"y": rounded(step), "customdata": rounded(ends)}
@@ -181,12 +184,14 @@ def _mean(
     return Trace(go.Scatter, style, data)
 
 
-def _points(across: Tensor, steps: Tensor, colour: str, dash: str, group: dict[str, Any]) -> Trace:
-    """Every seed at every point."""
+def seed_points(
+    x: list[Any], steps: Tensor, marker: dict[str, Any], group: dict[str, Any]
+) -> Trace:
+    """Every seed of ``[stops, seeds, points]`` at every point of x."""
     style = group | {
-        "x": rounded(across.repeat(steps.shape[1]), digits=7),
+        "x": x * steps.shape[1],
         "mode": "markers",
-        "marker": {"size": 6, "color": colour, "opacity": 0.7, "symbol": _SYMBOLS[dash]},
+        "marker": {"size": 6, **marker},
         "showlegend": False,
         "hoverinfo": "skip",
     }

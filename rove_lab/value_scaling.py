@@ -48,7 +48,8 @@ def value_scaling(model: GPT, scaling: Scaling | None) -> Iterator[None]:
         )
     layers: list[Any] = [block.attn for block in model.blocks]
     before = [layer.value_rotary for layer in layers]
-    scaled = _scaled(model, scaling)
+    trained, apart = model.config.rotaries()
+    scaled = rescaled(apart or trained, scaling)
     try:
         for layer in layers:
             layer.value_rotary = scaled
@@ -58,7 +59,14 @@ def value_scaling(model: GPT, scaling: Scaling | None) -> Iterator[None]:
             layer.value_rotary = rotary
 
 
-def _scaled(model: GPT, scaling: Scaling | None) -> RotaryEmbedding:
-    plain, values = model.config.rotaries()
-    family = RotaryEmbedding(plain.d_head, base=plain.base, scaling=scaling)
-    return family if values is None else family.planes(values.inv_freq.nonzero().flatten())
+def rescaled(rotary: RotaryEmbedding, scaling: Scaling | None) -> RotaryEmbedding:
+    """The same family under another scaling, or none; what stood still stands still."""
+    family = RotaryEmbedding(
+        rotary.d_head,
+        base=rotary.base,
+        rotary_dim=rotary.rotary_dim,
+        interleaved=rotary.interleaved,
+        trailing=rotary.trailing,
+        scaling=scaling,
+    )
+    return family.planes(rotary.inv_freq.nonzero().flatten())

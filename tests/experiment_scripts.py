@@ -5,6 +5,7 @@ from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from rove_lab.data import standard_library
 from rove_lab.train_config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +17,16 @@ def script(name, monkeypatch, folder="experiments"):
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, f"{name}_script", module)
     spec.loader.exec_module(module)
+    return module
+
+
+def script_on_small_files(name, monkeypatch, folder):
+    """A script whose standard library is 40 small files in a folder that is not there yet."""
+    module = script(name, monkeypatch)
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
+    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
     return module
 
 

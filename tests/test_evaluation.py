@@ -17,6 +17,7 @@ from rove_lab.evaluation import (
     held_out_scores,
     loss_by_position,
     perplexity_by_length,
+    position_groups,
 )
 from rove_lab.filters import Filter
 from rove_lab.messenger import MessengerConfig
@@ -71,6 +72,22 @@ def test_the_loss_by_position_needs_no_gradient_and_reads_bytes():
     losses = loss_by_position(model, torch.tensor([[82, 111, 86, 69]], dtype=torch.uint8))
     assert not losses.requires_grad
     assert losses.isfinite().all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 20])
+def test_every_position_is_in_one_group_by_how_many_were_read_before(n):
+    found = position_groups(n)
+    assert [t for at in found.values() for t in range(n)[at]] == list(range(n))
+    for name, at in found.items():
+        first, _, last = name.partition(" to ")
+        assert (int(first), int(last or first)) == (at.start + 1, at.stop)
+        assert at.stop in (2 * at.start or 1, n)
+
+
+@pytest.mark.parametrize(("n", "error"), [(0, ValueError), (2.0, TypeError)])
+def test_groups_of_no_positions_are_refused(n, error):
+    with pytest.raises(error, match="expected n to be"):
+        position_groups(n)
 
 
 def test_what_has_no_loss_by_position_is_refused():

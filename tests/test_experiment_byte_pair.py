@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from experiment_scripts import ROOT, as_recorded, names, script
+from experiment_scripts import ROOT, as_recorded, names, script, script_on_small_files
 
 from rove_lab.checkpoints import load_model
 from rove_lab.data import standard_library
@@ -20,12 +20,7 @@ PAIR = ("byte-rope", "byte-rove")
 @pytest.fixture
 def byte_pair(monkeypatch, tmp_path):
     """The script, in an empty checkout, with a corpus of 40 small files."""
-    module = script("byte_pair", monkeypatch)
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for number in range(40):
-        (sources / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, sources))
+    module = script_on_small_files("byte_pair", monkeypatch, tmp_path / "sources")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     return module
 

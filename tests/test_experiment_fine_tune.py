@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiment_scripts import names, script
+from experiment_scripts import names, script_on_small_files
 
-from rove_lab.data import standard_library
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.records import open_record
 from rove_lab.training import TrainConfig
@@ -16,12 +15,7 @@ SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, rotate_values=Fal
 
 @pytest.fixture
 def fine_tune(monkeypatch, tmp_path):
-    module = script("fine_tune", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
+    module = script_on_small_files("fine_tune", monkeypatch, tmp_path / "sources")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return module
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiment_scripts import as_recorded, names, script
+from experiment_scripts import as_recorded, names, script_on_small_files
 
-from rove_lab.data import standard_library
+from rove_lab.evaluation import position_groups
 from rove_lab.experiment import described
 from rove_lab.few_shot_tasks import SUITE
 from rove_lab.in_context_functions import FunctionClassification
@@ -19,13 +19,7 @@ TASK = FunctionClassification(n_symbols=3, n_ctx=36, n_examples=3, n_features=3,
 
 @pytest.fixture
 def in_context(monkeypatch, tmp_path):
-    module = script("in_context", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
-    return module
+    return script_on_small_files("in_context", monkeypatch, tmp_path / "sources")
 
 
 def small(module):
@@ -58,7 +52,8 @@ def expected_names(module, budget):
         return dict.fromkeys(ARMS, dict.fromkeys(map(str, steps), dict.fromkeys(scores)))
 
     of_k = each(text.scored_at, [f"k = {k}" for k in text.k_shots])
-    of_places = each(text.scored_at, ["all", *module.places(text.model.n_ctx // 2)])
+    groups = position_groups(text.model.n_ctx // 2 - 1)
+    of_groups = each(text.scored_at, ["all", *groups])
     every, task = functions.scored_every, functions.task
     counts = range(task.n_examples, task.n_examples + task.n_queries)
     shares = ["all", "seen before", "new", *(f"{count} examples" for count in counts)]
@@ -68,7 +63,7 @@ def expected_names(module, budget):
             "suite": of_k,
             "tasks": dict.fromkeys((task.name for task in SUITE), of_k),
             "snippets": dict.fromkeys(
-                ("text", "letters"), dict.fromkeys(("first", "again", "after another"), of_places)
+                ("text", "letters"), dict.fromkeys(("first", "again", "after another"), of_groups)
             ),
             "positions": each(text.scored_at, ("all", "early", "late", "late - early")),
             "milliseconds a step": clocks,

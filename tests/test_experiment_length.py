@@ -6,10 +6,9 @@ from math import log
 
 import pytest
 import torch
-from experiment_scripts import as_recorded, names, script
+from experiment_scripts import as_recorded, names, script, script_on_small_files
 
 from rove_lab.context_extension import yarn
-from rove_lab.data import standard_library
 from rove_lab.evaluation import loss_by_position, perplexity_by_length
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
@@ -21,13 +20,7 @@ SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, base=100.0, rotat
 
 @pytest.fixture
 def length(monkeypatch, tmp_path):
-    module = script("length", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
-    return module
+    return script_on_small_files("length", monkeypatch, tmp_path / "sources")
 
 
 @pytest.fixture
@@ -110,8 +103,12 @@ def test_rope_alone_takes_the_steps_that_roves_seconds_allow(length, budget, mon
 
 
 def test_the_arms_turn_the_planes_that_their_names_say(length):
-    both = length.arms(length.CPU.model, "pair") | length.arms(length.CPU.model, "planes")
-    assert {name: (one.rotate_values, one.value_planes) for name, one in both.items()} == {
+    of_parts = [arms(length.CPU.model) for arms in length.ARMS.values()]
+    assert {
+        name: (one.rotate_values, one.value_planes)
+        for arms in of_parts
+        for name, one in arms.items()
+    } == {
         "RoPE": (False, None),
         "RoVE": (True, None),
         "RoVE, fast half": (True, tuple(range(8))),
@@ -131,25 +128,25 @@ def test_yarn_in_part_stretches_that_part_alone(length):
     with yarn(gpt, 4.0, beta_fast=2.0):
         full, turns = gpt(tokens), layer.rotary.inv_freq
     assert not torch.equal(turns, trained)
-    for parts, expected in {
-        (True, True): (turns, turns),
-        (True, False): (turns, trained),
-        (False, True): (trained, turns),
+    for stretch, expected in {
+        length.stretched: (turns, turns),
+        length.scores_stretched: (turns, trained),
+        length.values_stretched: (trained, turns),
     }.items():
-        scores, values = parts
-        with length.stretched(gpt, 64, 2.0, scores=scores, values=values):
+        with stretch(gpt, 64, 2.0):
             found = (layer.rotary.inv_freq, layer.value_rotary.inv_freq)
             assert all(map(torch.equal, found, expected))
-            assert (layer.rotary.attention_factor > 1) == scores
-            assert torch.equal(gpt(tokens), full) == all(parts)
+            assert (layer.rotary.attention_factor > 1) == (expected[0] is turns)
+            assert torch.equal(gpt(tokens), full) == (stretch is length.stretched)
     assert torch.equal(layer.rotary.inv_freq, trained)
     assert layer.value_rotary is layer.rotary
 
 
 def test_yarn_leaves_planes_that_stood_still(length):
     gpt = model(value_planes=(0, 1))
-    with length.stretched(gpt, 64, 2.0):
-        assert gpt.blocks[0].attn.value_rotary.inv_freq[2:].tolist() == [0.0, 0.0]
+    for stretch in (length.stretched, length.scores_stretched, length.values_stretched):
+        with stretch(gpt, 64, 2.0):
+            assert gpt.blocks[0].attn.value_rotary.inv_freq[2:].tolist() == [0.0, 0.0]
 
 
 def test_a_window_hides_what_is_further_away(length):

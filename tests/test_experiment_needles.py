@@ -12,6 +12,7 @@ from rove_lab.model import GPT
 from rove_lab.needle_reading import NeedleReading
 from rove_lab.records import open_record
 
+ARMS = ("RoPE", "RoVE")
 FEW = {"steps": 2, "batch_size": 4, "log_every": 1, "warmup_steps": 0}
 
 
@@ -36,7 +37,7 @@ def miniature(module):
 def expected_names(module, budget):
     reading = dict.fromkeys(asdict(NeedleReading(0, 0, 0, 0, 0)))
     rows = {f"{times} ×": reading for times in budget.times}
-    both = {stretch: dict.fromkeys(module.ARMS, rows) for stretch in (module.PLAIN, module.YARN)}
+    both = {stretch: dict.fromkeys(ARMS, rows) for stretch in (module.PLAIN, module.YARN)}
     ways = {
         module.PLAIN: [
             "as the scores",
@@ -58,7 +59,7 @@ def expected_names(module, budget):
                 for scores, of_scores in ways.items()
             },
             "positions in training": dict.fromkeys(budget.positions, both),
-            "start": {arm: {"largest change of a logit": None} for arm in module.ARMS},
+            "start": {arm: {"largest change of a logit": None} for arm in ARMS},
         },
         "sizes": dict.fromkeys(module.MODELS, both),
     }

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from experiment_scripts import names, script
+from experiment_scripts import names, script_on_small_files
 
-from rove_lab.data import standard_library
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig
@@ -14,13 +13,7 @@ SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, base=100.0, rotat
 
 @pytest.fixture
 def shapes(monkeypatch, tmp_path):
-    module = script("shapes", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
-    return module
+    return script_on_small_files("shapes", monkeypatch, tmp_path / "sources")
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from experiment_scripts import ROOT, names, script
+from experiment_scripts import ROOT, names, script_on_small_files
 
-from rove_lab.data import standard_library
-from rove_lab.evaluation import held_out_scores
+from rove_lab.evaluation import held_out_scores, position_groups
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.records import open_record
 from rove_lab.training import TrainConfig
@@ -19,12 +18,7 @@ SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, rotate_values=Fal
 
 @pytest.fixture
 def training(monkeypatch, tmp_path):
-    module = script("training", monkeypatch)
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"file_{number}.py").write_bytes(b"value = %d\n" % number * 40)
-    monkeypatch.setattr(module, "standard_library", lambda n_ctx: standard_library(n_ctx, folder))
+    module = script_on_small_files("training", monkeypatch, tmp_path / "sources")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return module
 
@@ -36,10 +30,10 @@ def budget(training):
 
 
 def expected_names(module, budget):
-    how, every, arms = budget.training, budget.scored_every, module.arms(budget.model)
+    how, every, arms = budget.training, budget.scored_every, ("RoPE", "RoVE")
     curve = dict.fromkeys(map(str, range(how.log_every, how.steps + 1, how.log_every)))
     scored = map(str, range(every, how.steps + 1, every))
-    scores = dict.fromkeys(["all", *module.groups(budget.model.n_ctx)])
+    scores = dict.fromkeys(["all", *position_groups(budget.model.n_ctx)])
     return {
         "curve": dict.fromkeys(arms, curve),
         "held out": dict.fromkeys(arms, dict.fromkeys(scored, scores)),
@@ -92,15 +86,6 @@ def test_the_scores_are_the_losses_of_held_out_text(training):
     with torch.no_grad():
         part = text.loss(model(inputs)[:, 8:], targets[:, 8:]).item()
     assert found["9 to 16"] == pytest.approx(part)
-
-
-@pytest.mark.parametrize("n_ctx", [1, 2, 3, 16, 20])
-def test_every_position_is_in_one_group(training, n_ctx):
-    found = training.groups(n_ctx)
-    assert [i for at in found.values() for i in range(n_ctx)[at]] == list(range(n_ctx))
-    for name, at in found.items():
-        first, _, last = name.partition(" to ")
-        assert (int(first), int(last or first)) == (at.start + 1, at.stop)
 
 
 def test_a_training_that_was_stopped_leaves_nothing(training, budget, monkeypatch):

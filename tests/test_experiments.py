@@ -13,7 +13,7 @@ import pytest
 from experiment_scripts import ROOT, as_recorded, names, script
 
 from rove_lab.experiment import Experiment, described
-from rove_lab.records import read_record
+from rove_lab.records import open_record, read_record
 
 RECORDS = {path.parent.name: path for path in sorted(ROOT.glob("results/*/record.json"))}
 MEASURED = {"compatibility": "experiments", "training_step": "benchmarks"}  # by other means
@@ -39,6 +39,7 @@ def test_every_record_has_a_script_and_every_script_a_record():
 @pytest.mark.parametrize("slug", RECORDS)
 def test_a_record_keeps_to_the_schema_and_the_log_says_what_was_seen(slug):
     record = read_record(RECORDS[slug])
+    assert open_record(slug) == record
     assert (record.kind == "measurement") == (slug in MEASURED)
     assert not record.commit.endswith("-dirty")
     assert {"python", "torch"} <= {*record.versions}

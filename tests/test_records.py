@@ -93,23 +93,6 @@ def test_the_schema_is_the_contract_s():
     assert list(asdict(RECORD)) == words.split()
 
 
-def committed():
-    return sorted(ROOT.glob("results/*/record.json"))
-
-
-def test_there_are_records():
-    assert [path.parent.name for path in committed()]
-
-
-@pytest.mark.parametrize("path", committed(), ids=lambda path: path.parent.name)
-def test_a_committed_record_is_sound_and_logged(path):
-    record = read_record(path)
-    assert open_record(path.parent.name) == record
-    assert not record.commit.endswith("-dirty")
-    log = (ROOT / "results" / "LOG.md").read_text(encoding="utf-8")
-    assert f"`{path.parent.name}`" in log
-
-
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

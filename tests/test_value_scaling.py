@@ -6,7 +6,7 @@ import torch
 from rove_lab.context_extension import yarn
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.rotary import LinearScaling, RotaryEmbedding, YarnScaling
-from rove_lab.value_scaling import value_scaling
+from rove_lab.value_scaling import rescaled, value_scaling
 
 SIZES = {"d_vocab": 20, "n_ctx": 8, "d_model": 16, "n_layers": 2, "n_heads": 2}
 TOKENS = torch.randint(20, (2, 12), generator=torch.Generator().manual_seed(0))
@@ -43,6 +43,16 @@ def test_planes_that_stand_still_stand_still():
     model = GPT(GPTConfig(**SIZES, value_planes=(1, 2))).eval()
     with value_scaling(model, LinearScaling(2.0)):
         assert (model.blocks[0].attn.value_rotary.inv_freq > 0).tolist() == [0, 1, 1, 0]
+
+
+def test_a_rotation_under_another_scaling_is_otherwise_the_same():
+    layout = {"base": 50.0, "rotary_dim": 8, "interleaved": True, "trailing": True}
+    still = RotaryEmbedding(12, **layout, scaling=LinearScaling(3.0)).planes([0, 2])
+    scaled, positions = rescaled(still, LinearScaling(2.0)), torch.arange(5)
+    x = torch.randn(1, 5, 12, dtype=torch.float64)
+    expected = RotaryEmbedding(12, **layout).planes([0, 2])(positions / 2).apply(x)
+    assert torch.allclose(scaled(positions).apply(x), expected)
+    assert repr(rescaled(scaled, None)) == repr(RotaryEmbedding(12, **layout).planes([0, 2]))
 
 
 def test_it_is_restored_after_an_error():

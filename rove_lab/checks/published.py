@@ -40,7 +40,8 @@ def check_beyond_sum(beyond_sum: object) -> None:
 
     Args:
         beyond_sum: From four perplexities, of RoPE, with RoVE, with YaRN and with both, to nats per
-            token: the gain of both over RoPE, less the gains of each alone.
+            token: the gain of both over RoPE, less the gains of each alone. Chapter 11 asks it of
+            losses with the other sign, as an overlap: :func:`rove_lab.checks.length.check_overlap`.
 
     Example:
         >>> check_beyond_sum(lambda plain, rove, yarn, both: math.log(plain / both))
