@@ -214,7 +214,7 @@ def test_what_lies_on_which_side():
         "C7 whole training, d 128",
         *(f"C11 beyond the sum, {n} ×" for n in (2, 4, 8)),
         *("C12 needles, 2 ×, 4 heads", "C12 needles, 8 ×", "C12 recall, 8 ×"),
-        *("C13 SmolLM2 perplexity", "C13 byte model"),
+        *("C13 SmolLM2 perplexity", "C13 byte model", "C13 SmolLM2, 8,192 tokens"),
     }
     assert right == {
         "C9 loss, training text",
