@@ -1,7 +1,7 @@
 """Every architecture in every situation: run the parity tests, keep the error of each cell.
 
 Run it from a clone: `python experiments/compatibility.py`. It runs the tests that hold RoVE against
-a float64 reference, the slow ones too (about 20 minutes of two idle cores), writes the errors they
+a float64 reference, the slow ones too (about 6 minutes of two idle cores), writes the errors they
 measured to results/compatibility/record.json, and lays them out in book/compatibility.md.
 """
 

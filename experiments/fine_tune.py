@@ -2,7 +2,7 @@
 
 Run it from a clone: `python experiments/fine_tune.py`. For each seed it trains a byte model with
 RoPE, then trains that model on in four ways, and one model with RoVE from the start; two seeds at a
-time with one thread each, about 15 minutes of two idle cores. It writes
+time with one thread each, about 20 minutes of two idle cores. It writes
 results/fine_tune/record.json.
 """
 

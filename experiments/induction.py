@@ -2,7 +2,7 @@
 
 Run it from a clone: `python experiments/induction.py`. For each shape and seed it trains a matched
 pair on random segments that return after a random distance, and scores both every 20 steps; two
-pairs at a time with one thread each, about 15 minutes of two idle cores. It writes
+pairs at a time with one thread each, about 10 minutes of two idle cores. It writes
 results/induction/record.json. `--gpu` is a larger model and longer sequences.
 """
 

@@ -3,7 +3,9 @@
 Run it from a clone: `python experiments/needles.py`. For each seed it trains pairs on induction and
 then on needles: of four sizes, and at positions spread over eight times the length. In longer
 sequences it asks where the models look, makes them look at the right token, and turns the values
-otherwise than the scores. It writes results/needles/record.json.
+otherwise than the scores. The heads it looks at are picked by where they look, in sequences of the
+trained length from the same held-out seed as those that are scored. Two jobs at a time with one
+thread each, about 15 minutes of two idle cores. It writes results/needles/record.json.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rove_lab.context_extension import yarn_by_length
 from rove_lab.evaluation import HELD_OUT_SEED, Extension, device_of
@@ -21,8 +25,9 @@ from rove_lab.experiment import Experiment, described
 from rove_lab.induction import Induction
 from rove_lab.matched_pairs import rope_and_rove, value_halves
 from rove_lab.model import GPT, GPTConfig
-from rove_lab.needle_reading import needle_heads, read_needles
+from rove_lab.needle_reading import NeedleHeads, needle_heads, read_needles
 from rove_lab.needles import Needles
+from rove_lab.open_attention import open_attention
 from rove_lab.random_positions import RandomPositions, RandomSkips, Scattered
 from rove_lab.rotary import LinearScaling, YarnScaling
 from rove_lab.train_config import TrainConfig
@@ -39,10 +44,10 @@ MODELS = {
 }
 # What is set right by hand: the head that binds a value to its key, the one that reads it, both.
 HELP = {
-    "nothing": {},
-    "binding": {"bind": True},
-    "reading": {"point": True},
-    "both": {"bind": True, "point": True},
+    "nothing": (),
+    "binding": (NeedleHeads.bind,),
+    "reading": (NeedleHeads.point,),
+    "both": (NeedleHeads.bind, NeedleHeads.point),
 }
 
 
@@ -72,6 +77,8 @@ CPU = Budget(
     spread=replace(FEW, steps=350, warmup_steps=20, final_rate=0.1),
     positions={"skips": RandomSkips(512)},
 )
+# For a card of 80 GB: the patterns of six layers, of 32 sequences of 2,048 tokens, are 26 GB, and a
+# layer takes some of 4 GB more while it is computed (reckoned, not measured).
 GPU = Budget(
     model=GPTConfig.preset("small", d_vocab=Needles().d_in),
     induction=MANY,
@@ -101,7 +108,12 @@ class Asked:
         self.yarn = yarn_by_length(model, beta_fast=budget.beta_fast)
         self.stretches: dict[str, Extension | None] = {PLAIN: None, YARN: self.yarn}
 
-    def read(self, extension: Extension | None, **how: Any) -> dict[str, dict[str, float]]:
+    def read(
+        self,
+        extension: Extension | None,
+        aims: Sequence[Callable[..., Tensor]] = (),
+        opening: Callable[..., Any] = open_attention,
+    ) -> dict[str, dict[str, float]]:
         """Every length."""
         lengths = {f"{times} ×": times * self.task.n_ctx for times in self.budget.times}
         found = read_needles(
@@ -109,45 +121,50 @@ class Asked:
             self.task,
             [*lengths.values()],
             self.heads,
+            aims=[partial(aim, self.heads) for aim in aims],
+            opening=opening,
             n_sequences=self.budget.n_sequences,
             extension=extension,
-            **how,
         )
         return {name: asdict(found[length]) for name, length in lengths.items()}
 
     def helped(self) -> dict[str, dict[str, Any]]:
         """With heads set right by hand, or not, as trained and under YaRN."""
         return {
-            stretch: {name: self.read(extension, **how) for name, how in HELP.items()}
+            stretch: {name: self.read(extension, aims) for name, aims in HELP.items()}
             for stretch, extension in self.stretches.items()
         }
 
     def value_angles(self) -> dict[str, dict[str, Any]]:
         """With values that turn otherwise than the scores, the reading head set right or not."""
-        reach = self.task.n_ctx - 1  # no offset is longer in training
+        # No offset is longer in training.
+        near = partial(open_attention, reach=self.task.n_ctx - 1)
         fast, slow = (half.value_planes for half in value_halves(self.model.config).values())
-        ways: dict[str, dict[str, tuple[Extension | None, dict[str, Any]]]] = {
+        ways: dict[str, dict[str, tuple[Extension | None, Callable[..., Any]]]] = {
             PLAIN: {
-                "as the scores": (None, {}),
-                "linear": (self.values(lambda times: LinearScaling(times), None), {}),
-                "YaRN": (self.values(self.yarn_scaling, None), {}),
-                "trained offsets": (None, {"reach": reach}),
-                "trained offsets, fast half": (None, {"reach": reach, "planes": fast}),
-                "trained offsets, slow half": (None, {"reach": reach, "planes": slow}),
+                "as the scores": (None, open_attention),
+                "linear": (self.values(lambda times: LinearScaling(times), None), open_attention),
+                "YaRN": (self.values(self.yarn_scaling, None), open_attention),
+                "trained offsets": (None, near),
+                "trained offsets, fast half": (None, partial(near, planes=fast)),
+                "trained offsets, slow half": (None, partial(near, planes=slow)),
             },
             YARN: {
-                "as the scores": (self.yarn, {}),
-                "linear": (self.values(lambda times: LinearScaling(times), self.yarn), {}),
-                "unscaled": (self.values(lambda times: None, self.yarn), {}),
+                "as the scores": (self.yarn, open_attention),
+                "linear": (
+                    self.values(lambda times: LinearScaling(times), self.yarn),
+                    open_attention,
+                ),
+                "unscaled": (self.values(lambda times: None, self.yarn), open_attention),
             },
         }
         return {
             scores: {
                 head: {
-                    way: self.read(extension, point=point, **how)
-                    for way, (extension, how) in of_scores.items()
+                    way: self.read(extension, aims, opening)
+                    for way, (extension, opening) in of_scores.items()
                 }
-                for head, point in (("as it looks", False), ("set right", True))
+                for head, aims in (("as it looks", ()), ("set right", HELP["reading"]))
             }
             for scores, of_scores in ways.items()
         }

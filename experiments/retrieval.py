@@ -3,8 +3,9 @@
 Run it from a clone: `python experiments/retrieval.py`. For each seed it trains a matched set of
 four models on induction (no value planes turn, all of them, the fastest half, the slowest half),
 then each of them from there on three tasks in turn, and asks all of them in longer sequences, as
-they are and under YaRN. It writes results/retrieval/record.json; with `--gpu` the models are
-larger, and trained for longer.
+they are and under YaRN; two seeds at a time with one thread each, about 10 minutes of two idle
+cores. It writes results/retrieval/record.json; with `--gpu` the models are larger, and trained for
+longer.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@ r"""One question, one script: the same jobs for every seed, side by side, and on
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -131,7 +132,8 @@ class Experiment:
             workers: Jobs at a time, one process each; 1 is this process.
 
         Yields:
-            ``(names, seed, numbers, processor seconds)``, in no particular order.
+            ``(names, seed, numbers, processor seconds)``, in no particular order. Where a job
+            fails none is begun after it; those that run beside it are waited for, and yielded.
         """
         todo = iter([(names, seed) for seed in seeds for names in self.jobs(budget)])
         if check_size("workers", workers) == 1:
@@ -143,17 +145,28 @@ class Experiment:
             running = {
                 pool.submit(_alone, self.run, budget, *job): job for job in islice(todo, workers)
             }
+            failed: list[BaseException] = []
             while running:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    job, found = running.pop(future), future.result()
+                    job = running.pop(future)
+                    if error := future.exception():
+                        failed.append(error)
+                        continue
                     running |= {
                         pool.submit(_alone, self.run, budget, *then): then
-                        for then in islice(todo, 1)
+                        for then in islice(todo, 0 if failed else 1)
                     }
-                    yield *job, *found
+                    yield *job, *future.result()
+            for error in failed[1:]:
+                failed[0].add_note(f"and {error!r} {' '.join(getattr(error, '__notes__', []))}")
+            if failed:
+                raise failed[0]
 
     def record(self, budget: Any, seeds: Sequence[int], workers: int = 1) -> Record:
         """Do every job for every seed, say how far it is, and put the numbers together.
+
+        Where a job fails or is stopped there is no record, and the numbers of those that were done
+        are printed, a line of JSON each.
 
         Args:
             budget: What is done.
@@ -179,13 +192,20 @@ class Experiment:
             names: {} for names in self.jobs(budget)
         }
         total = len(found) * len(seeds)
-        for done, one in enumerate(self.results(budget, seeds, workers), start=1):
-            names, seed, numbers, seconds = one
-            found[names][seed] = numbers
-            cpu_s += seconds
-            left = (time.perf_counter() - started) / done * (total - done)
-            words = ", ".join([*names, f"seed {seed}: {self.headline(numbers)}"])
-            print(f"[{done}/{total}] {words}; {left:.0f} s left", flush=True)
+        try:
+            for done, one in enumerate(self.results(budget, seeds, workers), start=1):
+                names, seed, numbers, seconds = one
+                found[names][seed] = numbers
+                cpu_s += seconds
+                left = (time.perf_counter() - started) / done * (total - done)
+                words = ", ".join([*names, f"seed {seed}: {self.headline(numbers)}"])
+                print(f"[{done}/{total}] {words}; {left:.0f} s left", flush=True)
+        except BaseException:
+            for names, of_seed in found.items():
+                for seed, numbers in of_seed.items():
+                    line = {"job": names, "seed": seed, "numbers": numbers}
+                    print(json.dumps(line, ensure_ascii=False), flush=True)
+            raise
         values: dict[str, Any] = {}
         for names, of_seed in found.items():
             _put(values, names, _merged([of_seed[seed] for seed in seeds]))
@@ -227,6 +247,11 @@ class Experiment:
                 sys.exit("expected a GPU, got none: leave out --gpu for the budget of two cores.")
             try:
                 check_seeds([*range(seeds)], self.kind)
+                if any(one.partition("=")[0].rpartition(".")[2] == "seed" for one in change):
+                    raise ValueError(
+                        f"expected --seeds for the seeds, got --change {' '.join(change)}: every "
+                        "job is given its own, 0, 1, ..., whatever the budget says."
+                    )
                 budget = changed(self.gpu_budget if gpu else self.budget, change)
             except (TypeError, ValueError) as error:
                 sys.exit(str(error))

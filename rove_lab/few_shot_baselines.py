@@ -35,17 +35,27 @@ def label_shortcut_scores(
 
     Raises:
         TypeError: If a number is not an integer.
-        ValueError: If a number is out of range.
+        ValueError: If a number is out of range, or two tasks have one name.
 
     Example:
         >>> label_shortcut_scores([0, 4])["copying"]
         {0: 0.0, 4: 0.43...}
     """
+    _check_names(tasks)
     found: dict[str, dict[int, float]] = {}
     for task in tasks:
         shares = {k: _share_right(task.questions(n_questions, k, seed)) for k in k_shots}
         found[task.name] = {k: centred_accuracy(a, task.chance) for k, a in shares.items()}
     return found
+
+
+def _check_names(tasks: Sequence[FewShotTask]) -> None:
+    names = [task.name for task in tasks]
+    if len({*names}) != len(names):
+        raise ValueError(
+            f"expected tasks with a name each, got {names}: give tasks of one kind to calls of "
+            "their own."
+        )
 
 
 def _share_right(questions: Sequence[Question]) -> float:
@@ -78,8 +88,8 @@ def suite_error(
 
     Raises:
         TypeError: If ``n_questions`` is not an integer.
-        ValueError: If it is not positive, the tasks are others, not every task has every k, or a
-            score is none of an accuracy.
+        ValueError: If it is not positive, the tasks are others or two of one name, not every task
+            has every k, or a score is none of an accuracy.
 
     Example:
         >>> scores = {task.name: {4: 0.0} for task in SUITE}
@@ -87,6 +97,7 @@ def suite_error(
         {4: 0.02...}
     """
     check_size("n_questions", n_questions)
+    _check_names(tasks)
     chances = {task.name: task.chance for task in tasks}
     if chances.keys() != scores.keys():
         raise ValueError(

@@ -25,7 +25,9 @@ class Induction(TokenAnswers):
     leave room for: with one period for all, a head that looks back a fixed number of tokens would
     do. From the second round on, every token of the segment but its first is asked: the one before
     it stood once in each round before, and the same token followed. Guessing a symbol is right in
-    one of 3 ``n_symbols`` cases (1/48), a token of the segment in one of ``n_segment`` (1/8).
+    one of 3 ``n_symbols`` cases (1/48), a token of the segment in one of ``n_segment`` (1/8). Each
+    round says the same: to find the token before in the opening round alone is enough, and where
+    there are three rounds or more the task does not tell that from looking at the latest one.
     Olsson et al. (2022), arXiv:2209.11895, measure it on repeated random tokens.
 
     Args:

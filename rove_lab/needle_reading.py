@@ -2,7 +2,7 @@ r"""Where a needle is lost: in binding it to its key, in finding it, or in what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,10 @@ from rove_lab.evaluation import HELD_OUT_SEED, Extension, device_of
 from rove_lab.model import GPT
 from rove_lab.needles import Needles
 from rove_lab.open_attention import open_attention
+
+# From a layer, its pattern and where the values stand [batch] to the pattern to use instead.
+Aim = Callable[[int, Tensor, Tensor], Tensor]
+Opening = Callable[..., AbstractContextManager[list[Tensor]]]
 
 __all__ = ["NeedleHeads", "NeedleReading", "TokenHead", "needle_heads", "read_needles"]
 
@@ -66,6 +70,19 @@ class NeedleHeads:
 
     binding: TokenHead
     reading: TokenHead
+
+    def bind(self, layer: int, pattern: Tensor, value: Tensor) -> Tensor:
+        """A pattern whose binding head looks from every token at the one before it alone."""
+        later = torch.arange(1, pattern.shape[-1]).expand(len(value), -1)
+        return self.binding.aimed(layer, pattern, later, later - 1)
+
+    def point(self, layer: int, pattern: Tensor, value: Tensor) -> Tensor:
+        """A pattern whose reading head looks from the question at the right value alone.
+
+        What is wrong then is not that head's attention.
+        """
+        question = torch.full((len(value), 1), pattern.shape[-1] - 1)
+        return self.reading.aimed(layer, pattern, question, value[:, None])
 
 
 @dataclass(frozen=True)
@@ -140,10 +157,8 @@ def read_needles(
     lengths: Sequence[int],
     heads: NeedleHeads,
     *,
-    bind: bool = False,
-    point: bool = False,
-    reach: int | None = None,
-    planes: Sequence[int] | None = None,
+    aims: Sequence[Aim] = (),
+    opening: Opening = open_attention,
     n_sequences: int = 256,
     batch_size: int = 32,
     extension: Extension | None = None,
@@ -157,12 +172,11 @@ def read_needles(
         task: Needles with one value a key and one question.
         lengths: Tokens of a sequence.
         heads: From :func:`needle_heads`.
-        bind: Whether to make the binding head look from every token at the one before it alone.
-        point: Whether to make the reading head look from the question at the right value alone:
-            what is wrong then is not that head's attention.
-        reach: Tokens beyond which a message turns no further, as in
-            :func:`~rove_lab.open_attention.open_attention`.
-        planes: The planes that ``reach`` limits.
+        aims: What makes heads look where they should, one after the other: ``heads.bind``,
+            ``heads.point``, or a function of a layer, its pattern and where the values stand
+            ``[batch]`` to the pattern to use instead.
+        opening: Lays the attention open, as :func:`~rove_lab.open_attention.open_attention` does;
+            ``partial(open_attention, reach=64)`` limits the turns of its messages, too.
         n_sequences: Sequences at each length, a multiple of ``batch_size``.
         batch_size: Sequences read at once.
         extension: From a length to what extends the model to it, as for ``accuracy_by_length``.
@@ -192,11 +206,8 @@ def read_needles(
         for _ in range(n_sequences // batch_size):
             tokens, targets = next(batches)
             value, question = _places(task, tokens)
-            patch = partial(_aimed, heads, value, bind, point) if bind or point else None
-            with (
-                _extended(extension, length),
-                open_attention(model, patch=patch, reach=reach, planes=planes) as patterns,
-            ):
+            patch = partial(_aimed, aims, value)
+            with _extended(extension, length), opening(model, patch=patch) as patterns:
                 answers = model(tokens.to(device_of(model)))[:, -1].argmax(-1).cpu()
             bound = heads.binding.looks(patterns, value, value - 1)
             share = heads.reading.looks(patterns, question, value)
@@ -207,17 +218,9 @@ def read_needles(
     return found
 
 
-def _aimed(
-    heads: NeedleHeads, value: Tensor, bind: bool, point: bool, layer: int, pattern: Tensor
-) -> Tensor:
-    """A layer's pattern with its head, if it has one of the two, made to look where it should."""
-    batch, n = pattern.shape[0], pattern.shape[-1]
-    if bind:
-        later = torch.arange(1, n).expand(batch, -1)
-        pattern = heads.binding.aimed(layer, pattern, later, later - 1)
-    if point:
-        question = torch.full((batch, 1), n - 1)
-        pattern = heads.reading.aimed(layer, pattern, question, value[:, None])
+def _aimed(aims: Sequence[Aim], value: Tensor, layer: int, pattern: Tensor) -> Tensor:
+    for aim in aims:
+        pattern = aim(layer, pattern, value)
     return pattern
 
 

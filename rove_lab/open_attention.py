@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rove_lab.arguments import check_size
+from rove_lab.arguments import check_floating, check_size
 from rove_lab.attention import attention_pattern
-from rove_lab.masking import Positions
+from rove_lab.masking import Positions, positions_of
 from rove_lab.model import GPT
-from rove_lab.rotary import RotaryEmbedding
+from rove_lab.rotary import RotaryEmbedding, check_rotary
 from rove_lab.self_attention import KVCache, RotarySelfAttention, SharedRotations
 
 __all__ = ["open_attention", "turned_within"]
@@ -49,9 +49,10 @@ def open_attention(
         The patterns of the latest pass, one a layer, as they were used.
 
     Raises:
-        TypeError: If it is not a :class:`~rove_lab.model.GPT`, or ``reach`` is not an integer.
-        ValueError: If ``reach`` is not positive, planes are named without it, no values turn that
-            it could limit, or the model is called with a cache meanwhile.
+        TypeError: If it is not a :class:`~rove_lab.model.GPT`, or ``reach`` or a plane is not an
+            integer.
+        ValueError: If ``reach`` is not positive, planes are named without it or are none, no values
+            turn that it could limit, or the model is called with a cache meanwhile.
 
     Example:
         >>> from rove_lab.model import GPTConfig
@@ -72,6 +73,9 @@ def open_attention(
     layers: list[Any] = [block.attn for block in model.blocks]
     if reach is not None and not all(layer.rotate_values for layer in layers):
         raise ValueError(f"expected values that turn for reach={reach}, got a RoPE model: none do.")
+    if planes is not None:
+        for layer in layers:
+            layer.value_rotary.planes(planes)  # refuses what is none
     patterns: list[Tensor] = [torch.empty(0)] * len(layers)
     how = {"patch": patch, "reach": reach, "planes": planes, "patterns": patterns}
     before = [vars(layer).get("forward") for layer in layers]  # of a block around this one
@@ -111,12 +115,32 @@ def turned_within(
     Returns:
         ``[..., heads, pos, d_head]``.
 
+    Raises:
+        TypeError: If a tensor is not of floating point, dtypes differ, or ``reach`` or a plane is
+            not an integer.
+        ValueError: If shapes or the positions' number do not fit, ``reach`` is not positive, or a
+            plane is none of the rotations'.
+
     Example:
         >>> rotary, v = RotaryEmbedding(2), torch.tensor([[[1.0, 0.0]] * 4])
         >>> last = torch.zeros(1, 4, 4).index_fill_(-1, torch.tensor(0), 1.0)  # all look at token 0
         >>> turned_within(last, v, rotary, 1, positions=torch.arange(4))[0, 3]  # cos 1, -sin 1
         tensor([ 0.5403, -0.8415])
     """
+    check_rotary(rotary)
+    check_size("reach", reach)
+    n = (1, *check_floating("v", v).shape)[-2]
+    if check_floating("pattern", pattern).shape != (*v.shape[:-1], n):
+        raise ValueError(
+            f"expected a pattern [..., heads, pos, pos] for v {list(v.shape)}, got "
+            f"{list(pattern.shape)}: repeat values that several heads share."
+        )
+    if pattern.dtype != v.dtype:
+        raise TypeError(
+            f"expected pattern and v of one dtype, got {pattern.dtype} and {v.dtype}: cast with "
+            "pattern.to(v.dtype)."
+        )
+    positions, _ = positions_of(n, n, positions, None)
     there = rotary(positions, device=v.device)
     turned = there.apply(v)
     whole = there.undo(pattern @ turned)
@@ -128,6 +152,7 @@ def turned_within(
     limited = limited + edge.apply(pattern.masked_fill(~far, 0) @ v)
     if planes is None:
         return limited
+    rotary.planes(planes)  # refuses what is none
     channels = torch.zeros(v.shape[-1], dtype=torch.bool)
     channels[rotary.plane_channels[list(planes)].flatten()] = True
     return limited.where(channels.to(v.device), whole)

@@ -51,7 +51,8 @@ def load_causal_lm(name: str | os.PathLike[str]) -> tuple[Any, Any]:
     Raises:
         ImportError: If transformers is not installed.
         FileNotFoundError: If there is no such model within reach, or it has no safetensors weights.
-        ValueError: If its config says of RoVE what enable_rove does not write.
+        ValueError: If there is no tokenizer with it, or its config says of RoVE what enable_rove
+            does not write.
 
     Example:
         >>> model, tokenizer = load_causal_lm("nobody/no-such-model")
@@ -159,8 +160,15 @@ def _load(
             safe["gguf_file"] = gguf_file
             dense = transformers.GgufConfig(dequantize=True)
             how = {"dtype": torch.float32, "quantization_config": dense}
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **safe, **how).eval()
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"expected a tokenizer in {source}, got none that transformers reads "
+                f"({str(error).splitlines()[0]}): save the model's own there, by its "
+                "save_pretrained()."
+            ) from error
     _restore_rove(model, source)
     # Not the path of a folder on this machine, which a saved notebook would show.
     model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = name

@@ -15,7 +15,6 @@ from rove_lab.whole_files import read_json
 
 try:
     from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_model as load_weights_into
     from safetensors.torch import save_file, save_model
 except ImportError as error:
     raise ImportError(
@@ -114,7 +113,7 @@ def read_model(folder: Path, config: Callable[..., Builds[ModelT]]) -> ModelT:
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """Read weights into a module of the same shapes; it takes their dtype.
+    """Read weights into a module of the same shapes; it takes their dtype, or stays as it was.
 
     Args:
         model: The module.
@@ -136,20 +135,33 @@ def load_weights(model: nn.Module, folder: Path) -> None:
         )
     try:
         with safe_open(path, "pt") as stored:
-            dtypes = {stored.get_tensor(name).dtype for name in stored.keys()}  # noqa: SIM118
-        if len(dtypes) == 1:
-            model.to(dtypes.pop())
-        load_weights_into(model, path)
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
             f"expected safetensors in {path}, got a damaged file ({error}): take a copy of it, or "
             "save the model again."
         ) from error
-    except RuntimeError as error:
+    if odd := _misfits(model, tensors):
         raise ValueError(
             f"expected the weights of this {type(model).__name__} in {path}, got others: the "
-            f"config is not that of the checkpoint.\n{error}"
-        ) from error
+            f"config is not that of the checkpoint. What does not fit: {', '.join(odd)}"
+        )
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    if len(dtypes) == 1:
+        model.to(dtypes.pop())
+    model.load_state_dict(tensors, strict=False)
+
+
+def _misfits(model: nn.Module, tensors: dict[str, Tensor]) -> list[str]:
+    """Names that only one of them has, or with other shapes; of tied weights one is stored."""
+    own = model.state_dict(keep_vars=True)
+    stored = [id(own[name]) for name in tensors if name in own]
+    named = [
+        name
+        for name, tensor in tensors.items()
+        if name not in own or own[name].shape != tensor.shape or stored.count(id(own[name])) > 1
+    ]
+    return named + [name for name, tensor in own.items() if id(tensor) not in stored]
 
 
 @contextmanager

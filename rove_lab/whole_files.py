@@ -42,8 +42,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # the name is on the disk, too, where folders can be opened
-        _to_disk(path.parent)
+    _names_to_disk(path.parent)
 
 
 def write_folder(folder: Path | str, write: Callable[[Path], None]) -> Path:
@@ -79,12 +78,15 @@ def write_folder(folder: Path | str, write: Callable[[Path], None]) -> Path:
         write(partial)
         for file in partial.rglob("*"):
             if file.is_file():
-                _to_disk(file)
+                # A rename may reach the disk before what it names: after a power cut the file would
+                # be empty. Windows forces none to the disk that is open for reading alone.
+                with file.open("r+b") as opened:
+                    os.fsync(opened.fileno())
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         partial.rename(folder)
-        _to_disk(folder.parent)
+        _names_to_disk(folder.parent)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         if old.exists() and not folder.exists():
@@ -146,9 +148,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _to_disk(path: Path) -> None:
-    # A rename may reach the disk before what it names: after a power cut the file would be empty.
-    handle = os.open(path, os.O_RDONLY)
+def _names_to_disk(folder: Path) -> None:
+    """The names in a folder; where folders cannot be opened, as on Windows, the system's matter."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:

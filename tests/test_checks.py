@@ -10,6 +10,8 @@ import torch
 from book_exercises import CHAPTERS, ROOT, Exercise, names_before_the_exercises, read_chapter, said
 from wrong_answers import WRONG
 
+from rove_lab.checks.verdict import compare
+
 BOOK = {path: read_chapter(path) for path in CHAPTERS}
 EXERCISES = [exercise for chapter in BOOK.values() for exercise in chapter.exercises]
 MISTAKES = [
@@ -107,6 +109,28 @@ def test_a_mistake_gets_its_hint(exercise, names, code, hint):
     (line,) = said(exercise.check, names).splitlines()
     assert line.startswith("Not solved yet: ")
     assert hint in line
+
+
+@each_exercise
+def test_every_hint_is_given_to_whoever_makes_its_mistake(exercise, names, monkeypatch):
+    """An answer as a hint supposes it, on all inputs, must not be another hint's, or right."""
+    solution = with_the_solution(exercise, names)
+    hints = {}
+
+    def made(hint):
+        def compared(got, expected, mistakes=None, **how):
+            hints.update(dict.fromkeys(mistakes or {}))
+            wrong = torch.as_tensor((mistakes or {}).get(hint, expected), dtype=torch.float64)
+            compare(wrong.expand(got.shape), expected, mistakes, **how)
+
+        for module in [one for name, one in sys.modules.items() if "rove_lab.checks." in name]:
+            if hasattr(module, "compare"):
+                monkeypatch.setattr(module, "compare", compared)
+        return verdict(exercise, names, solution)
+
+    assert made(None).startswith("Solved: ")
+    for hint in [*hints]:
+        assert made(hint) == f"Not solved yet: {hint}"
 
 
 # Whatever a reader types

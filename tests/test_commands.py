@@ -200,6 +200,23 @@ def test_evaluate_reads_a_hugging_face_model(text, tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_evaluate_says_that_a_hugging_face_model_has_no_tokenizer(text, tmp_path, capsys):
+    config = small_config("llama", vocab_size=256)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    capsys.readouterr()
+    assert run(["evaluate", str(tmp_path / "model"), "--text", str(text)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("rove-lab: expected a tokenizer in the folder ")
+
+
+@pytest.mark.parametrize(("warmup", "told"), [(4, 1), (3, 0)])
+def test_a_warm_up_that_takes_all_steps_is_told(text, capsys, warmup, told):
+    assert status("train", "--folder", "one", "--warmup-steps", warmup, text=text) == 0
+    words = "the learning rate only grows: 4 warm-up steps of 4; --warmup-steps sets fewer"
+    assert capsys.readouterr().out.splitlines().count(words) == told
+
+
 def test_generate_writes_with_every_model(compared, capsys):
     asked = ["--prompt", "def f", "--n-tokens", "20", "--seed", "3", "--temperature", "0.5"]
     assert run(["generate", str(compared), *asked]) == 0

@@ -1,11 +1,14 @@
 """The runner of experiments: jobs, seeds, processes, the record, the command line."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Barrier, Event
 
 import pytest
 from experiment_scripts import ROOT
@@ -144,6 +147,76 @@ def test_a_job_that_fails_says_which_it_was():
     with pytest.raises(FloatingPointError) as caught:
         experiment(diverged, jobs=lambda budget: [("RoVE", "2 layers")]).record(Budget(), [0, 1, 2])
     assert caught.value.__notes__ == ["in the job RoVE, 2 layers, seed 0"]
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Workers that are threads of this process: what is asked is the order of things."""
+    monkeypatch.setattr(
+        "rove_lab.experiment.ProcessPoolExecutor",
+        lambda workers, mp_context: ThreadPoolExecutor(workers),
+    )
+    monkeypatch.setattr("torch.set_num_threads", lambda number: None)
+
+
+def kept(printed):
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    return sorted((one["job"], one["seed"], one["numbers"]) for one in lines)
+
+
+def test_a_job_that_fails_loses_no_other(threads, capsys):
+    """The one beside it is waited for; none is begun after it."""
+    third, done = Event(), []
+
+    def sometimes(budget, name, seed):
+        if name == "b":
+            third.wait(60)
+            raise FloatingPointError("expected a finite loss")
+        if name == "c":
+            third.set()
+            time.sleep(0.2)
+        done.append(name)
+        return {"a": 1.5}
+
+    four = experiment(sometimes, jobs=lambda budget: [(name,) for name in "abcd"])
+    with pytest.raises(FloatingPointError) as caught:
+        four.record(Budget(), [0, 1, 2], workers=2)
+    assert caught.value.__notes__ == ["in the job b, seed 0"]
+    assert done == ["a", "c"]
+    assert kept(capsys.readouterr().out) == [(["a"], 0, {"a": 1.5}), (["c"], 0, {"a": 1.5})]
+
+
+def test_a_job_that_fails_after_others_in_this_process_loses_none(capsys):
+    def once(budget, seed):
+        return {"a": 1 / (1 - seed)}
+
+    with pytest.raises(ZeroDivisionError):
+        experiment(once).record(Budget(), [0, 1, 2])
+    assert kept(capsys.readouterr().out) == [([], 0, {"a": 1.0})]
+
+
+def test_two_jobs_that_fail_are_both_named(threads):
+    both = Barrier(2)
+
+    def never(budget, name, seed):
+        both.wait(60)
+        raise FloatingPointError(name)
+
+    with pytest.raises(FloatingPointError) as caught:
+        experiment(never, jobs=lambda budget: [("a",), ("b",)]).record(
+            Budget(), [0, 1, 2], workers=2
+        )
+    notes = " ".join(caught.value.__notes__)
+    assert "in the job a, seed 0" in notes
+    assert "in the job b, seed 0" in notes
+
+
+def test_a_change_of_seeds_that_would_do_nothing_is_refused(monkeypatch):
+    words = ["a.py", "--change", "lengths=[3]", "training.seed=5"]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(SystemExit, match=r"expected --seeds for the seeds, got --change .*seed=5"):
+        experiment(lambda budget, seed: {"a": 1.0}).command_line()
 
 
 def test_numbers_keep_six_digits_however_small():

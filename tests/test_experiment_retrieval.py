@@ -76,11 +76,20 @@ def test_the_arms_differ_in_the_planes_of_their_values_alone(retrieval):
     assert len({*plain}) == 1
 
 
-def test_within_the_window_yarn_is_off(retrieval):
+def test_within_the_window_yarn_is_off(retrieval, monkeypatch):
     budget = miniature(retrieval)
     model = GPT(budget.model).eval()
+    extended = []
+
+    def accuracy_by_length(model, goal, lengths, *, extension, **how):
+        extended.extend(lengths if extension else [])
+        return dict.fromkeys(lengths, 0.25 if extension else 0.5)
+
+    monkeypatch.setattr(retrieval, "accuracy_by_length", accuracy_by_length)
     found = retrieval.asked(model, Needles(), budget)
-    assert found["YaRN, beta_fast 4"]["1 ×"] == found[retrieval.PLAIN]["1 ×"]
+    assert extended == [128]
+    rows = {name: [row["accuracy"] for row in of.values()] for name, of in found.items()}
+    assert rows == {retrieval.PLAIN: [0.5, 0.5], "YaRN, beta_fast 4": [0.5, 0.25]}
 
 
 def test_the_committed_record_is_what_the_script_would_write(retrieval):

@@ -81,6 +81,14 @@ def test_what_does_not_fit_is_refused(scores, n, error, words):
         suite_error(scores, n, [Copying()])
 
 
+def test_two_tasks_of_one_name_are_refused():
+    tasks = [Copying(2), Copying(4)]  # one would be lost under the other's name
+    with pytest.raises(ValueError, match=r"tasks with a name each, got \['copying', 'copying'\]"):
+        label_shortcut_scores([4], tasks=tasks)
+    with pytest.raises(ValueError, match="tasks with a name each"):
+        suite_error({"copying": {4: 0.0}}, 8, tasks)
+
+
 def test_tasks_of_different_k_have_no_error_together():
     scores = {task.name: {4 + i: 0.0} for i, task in enumerate(SUITE)}
     with pytest.raises(ValueError, match="tasks with the same k each"):

@@ -46,6 +46,14 @@ def test_every_period_is_drawn(task):
     assert len(set(periods)) > 0.95 * len(possible)
 
 
+def test_the_opening_round_alone_answers_everything():
+    def opening(task, sequence):
+        segment = sequence[: task.n_segment]
+        return {t: segment[segment.index(sequence[t]) + 1] for t in last_times(task, sequence)}
+
+    assert_solved(Induction(), opening)
+
+
 def test_no_fixed_offset_does():
     assert 0.05 < best_fixed_offset(Induction()) < 0.25
 

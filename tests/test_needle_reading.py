@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -64,14 +65,15 @@ def test_its_accuracy_is_accuracy_by_length(model):
 
 
 def test_a_head_that_is_set_right_looks_where_it_should(model):
-    pointed = read_needles(model, TASK, [24], HEADS, point=True, n_sequences=32)[24]
+    pointed = read_needles(model, TASK, [24], HEADS, aims=[HEADS.point], n_sequences=32)[24]
     assert (pointed.share, pointed.found) == (1, 1)
     assert pointed.found_and_right == pointed.accuracy
     assert pointed.bound < 1
-    bound = read_needles(model, TASK, [24], HEADS, bind=True, n_sequences=32)[24]
+    bound = read_needles(model, TASK, [24], HEADS, aims=[HEADS.bind], n_sequences=32)[24]
     assert bound.bound == 1
     assert bound.share < 1
-    both = read_needles(model, TASK, [24], HEADS, bind=True, point=True, n_sequences=32)[24]
+    aims = [HEADS.bind, HEADS.point]
+    both = read_needles(model, TASK, [24], HEADS, aims=aims, n_sequences=32)[24]
     assert (both.bound, both.share) == (1, 1)
 
 
@@ -99,8 +101,10 @@ def test_a_reach_and_an_extension_are_used(model):
 
     sizes = {"n_sequences": 32}
     plain = read_needles(model, TASK, [40], HEADS, extension=extension, **sizes)[40]
-    near = read_needles(model, TASK, [40], HEADS, reach=2, **sizes)[40]
-    fast = read_needles(model, TASK, [40], HEADS, reach=2, planes=[0], **sizes)[40]
+    limited = partial(open_attention, reach=2)
+    near = read_needles(model, TASK, [40], HEADS, opening=limited, **sizes)[40]
+    limited = partial(limited, planes=[0])
+    fast = read_needles(model, TASK, [40], HEADS, opening=limited, **sizes)[40]
     assert entered == [40]
     assert len({plain.share, near.share, fast.share}) == 3
 

@@ -140,6 +140,50 @@ def test_what_it_refuses():
         pass
     with pytest.raises(ValueError, match="reach"), open_attention(gpt(), reach=0):
         pass
+    with (
+        pytest.raises(ValueError, match="expected planes among"),
+        open_attention(gpt(), reach=3, planes=[9]),
+    ):
+        pass
     model = gpt()
     with pytest.raises(ValueError, match="expected no cache"), open_attention(model):
         model(TOKENS, cache=model.new_cache())
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"pattern": torch.zeros(2, 4, 4)}, ValueError, r"for v \[1, 4, 6\], got \[2, 4, 4\]"),
+        (
+            {"pattern": torch.zeros(1, 4, 5)},
+            ValueError,
+            r"expected a pattern \[..., heads, pos, pos",
+        ),
+        (
+            {"pattern": torch.zeros(1, 4, 4, dtype=torch.bool)},
+            TypeError,
+            "pattern to be a floating",
+        ),
+        ({"pattern": torch.zeros(1, 4, 4).double()}, TypeError, "pattern and v of one dtype"),
+        ({"v": [[0.0]]}, TypeError, "expected v to be a floating-point tensor"),
+        ({"v": torch.zeros(4)}, ValueError, r"for v \[4\]"),
+        ({"v": torch.zeros(1, 4, 8)}, ValueError, "d_head"),
+        ({"rotary": None}, TypeError, "expected a RotaryEmbedding"),
+        ({"reach": 0}, ValueError, "expected reach to be positive"),
+        ({"reach": 2.0}, TypeError, "expected reach to be an integer"),
+        ({"positions": torch.arange(3)}, ValueError, "expected positions .* for 4 queries"),
+        ({"planes": [3]}, ValueError, "expected planes among 0..2"),
+        ({"planes": [True]}, TypeError, "expected planes as integer indices"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, error, words):
+    fits = {
+        "pattern": torch.zeros(1, 4, 4),
+        "v": torch.zeros(1, 4, 6),
+        "rotary": RotaryEmbedding(6),
+        "reach": 2,
+        "positions": torch.arange(4),
+    }
+    assert turned_within(**fits).shape == (1, 4, 6)
+    with pytest.raises(error, match=words):
+        turned_within(**fits | changes)

@@ -85,6 +85,14 @@ def test_does_not_open_pickles(folder, tmp_path):
         load_causal_lm(tmp_path)
 
 
+def test_a_model_without_a_tokenizer_is_refused_in_words(folder, tmp_path):
+    for file in folder.iterdir():
+        if "token" not in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match=r"^expected a tokenizer in the folder .*save_pretrained"):
+        load_causal_lm(tmp_path)
+
+
 def test_does_not_run_code_that_comes_with_a_model(folder, tmp_path):
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -64,6 +64,41 @@ def test_another_config_is_refused(tmp_path):
         read_model(tmp_path, Line)
 
 
+def test_a_refused_load_leaves_the_module_as_it_was(tmp_path):
+    """In dtype and in numbers, also where some of the weights would fit."""
+    write_weights(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)).double(), tmp_path)
+    for module, words in [
+        (nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 3)), r"fit: 1\.bias, 1\.weight$"),
+        (nn.Sequential(nn.Linear(3, 2)), r"fit: 1\.bias, 1\.weight$"),
+        (nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 1)), r"fit: 2\.weight, 2\."),
+    ]:
+        before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+        with pytest.raises(ValueError, match=words):
+            load_weights(module, tmp_path)
+        for name, tensor in module.state_dict().items():
+            assert tensor.dtype == torch.float32
+            assert torch.equal(tensor, before[name])
+
+
+def test_tied_weights_come_back_tied_and_no_other_way(tmp_path):
+    def pair(tied):
+        module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+        if tied:
+            module[1].weight = module[0].weight
+        return module
+
+    module, again = pair(True), pair(True)
+    write_weights(module, tmp_path)
+    load_weights(again, tmp_path)
+    assert torch.equal(again[1].weight, module[0].weight)
+    assert again[1].weight is again[0].weight
+    with pytest.raises(ValueError, match=r"expected the weights of this Sequential .* 1\.weight"):
+        load_weights(pair(False), tmp_path)
+    write_weights(pair(False), tmp_path)
+    with pytest.raises(ValueError, match="expected the weights of this Sequential"):
+        load_weights(again, tmp_path)
+
+
 def test_no_file_and_a_damaged_one_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"expected model.safetensors in .*, got none"):
         load_weights(nn.Linear(2, 2), tmp_path)

@@ -1,7 +1,10 @@
 """Files and folders that are whole or not there at all."""
 
+import errno
+import fcntl
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,26 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda number: forced.append((tmp_path / "mine").exists()))
     write_folder(tmp_path / "mine", lambda place: (place / "a").write_text("text"))
     assert forced == [False, True], "the file in it, then the folder around it"
+
+
+def test_where_only_files_open_for_writing_are_forced_to_the_disk(tmp_path, monkeypatch):
+    """As on Windows, whose _commit refuses a descriptor that only reads; a folder's always does."""
+    forced = []
+
+    def fsync(number):
+        if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        forced.append(number)
+
+    monkeypatch.delattr("os.O_DIRECTORY")
+    monkeypatch.setattr("os.fsync", fsync)
+    for text in ("first", "second"):
+        write_folder(tmp_path / "mine", lambda place, text=text: (place / "a").write_text(text))
+        assert (tmp_path / "mine" / "a").read_text() == text
+    with whole_file(tmp_path / "b") as file:
+        file.write(b"text")
+    assert len(forced) == 3
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["b", "mine"]
 
 
 def test_a_hash_is_of_all_bytes(tmp_path):

@@ -38,9 +38,6 @@ def check_scored(scored: object) -> None:
                 "the last of a window is predicted well: it is the first that has nothing.": (
                     ~torch.stack([(at + 1) % length == 0 for length in lengths]).any(0)
                 ),
-                "that leaves out tokens that open a window at every length: at any is enough.": (
-                    ~opens.all(0)
-                ),
                 "only what has the shortest length before it: that is too strict.": (
                     at >= lengths[0]
                 ),

@@ -58,6 +58,11 @@ def learn(
         }
     millions = " and ".join(f"{size / 1e6:.2f}" for size in sizes)
     say(f"{' and '.join(arms)}: {millions} million parameters, on {text.train}, in {folder}")
+    if training.warmup_steps >= training.steps:  # a preset's does not follow --steps
+        say(
+            f"the learning rate only grows: {training.warmup_steps:g} warm-up steps of "
+            f"{training.steps}; --warmup-steps sets fewer"
+        )
     before = last_checkpoint(folder)
     done = 0 if before is None else int(before.name.rpartition("-")[2])
     file = folder / SETTINGS
