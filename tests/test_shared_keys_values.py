@@ -1,4 +1,4 @@
-"""The same operation under other names: DeepSeek-V4's shared keys and values, GTA's frames."""
+"""The same operation under another name: DeepSeek-V4's shared keys and values."""
 
 import torch
 from samples import normal
@@ -52,21 +52,3 @@ def test_deepseek_v4_is_rove_whose_keys_are_its_values():
     theirs = heads_of(theirs.reshape(1, N, -1))
     assert theirs.abs().max() > 1
     assert (z - theirs).abs().max() < 2e-6
-
-
-def test_gta_on_positions_is_rove():
-    """Miyato et al. 2024 (arXiv:2310.10375): queries, keys, values in frames, the output back.
-
-    Their formula holds for any group. Here the group is the shifts of a position, and the frame of
-    a shift by t is R_t; all is written out with dense matrices.
-    """
-    rotary = RotaryEmbedding(8)
-    q, k, v = (normal(6, 8, seed=seed) for seed in (1, 2, 3))
-    frames = rotary.matrix(torch.arange(6))  # rho(g_i), [6, 8, 8]
-    turned = [torch.einsum("ioc,ic->io", frames, x) for x in (q, k, v)]
-    scores = turned[0] @ turned[1].T / 8**0.5
-    causal = torch.ones(6, 6).triu(1).bool()
-    mixed = scores.masked_fill(causal, -torch.inf).softmax(-1) @ turned[2]
-    z = torch.linalg.solve(frames, mixed[..., None])[..., 0]
-    ours = rove_attention(q[None], k[None], v[None], rotary)[0]
-    assert torch.allclose(ours, z, atol=1e-12)
