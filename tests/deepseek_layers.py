@@ -8,7 +8,7 @@ from transformers.masking_utils import create_sliding_window_causal_mask
 from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek
 
 from rove_lab import RotaryEmbedding
-from rove_lab.shared_kv import shared_kv_attention
+from rove_lab.frames import shared_kv_attention
 
 HEADS, D_MODEL, D_HEAD, WINDOW = 4, 32, 16, 5
 

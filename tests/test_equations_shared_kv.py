@@ -9,7 +9,7 @@ from references_mixers import LAYOUTS, softmax_pattern
 from samples import normal
 
 from rove_lab import RotaryEmbedding
-from rove_lab.shared_kv import shared_kv_attention
+from rove_lab.frames import shared_kv_attention
 
 N = 5
 

@@ -13,7 +13,7 @@ from samples import as_reference, normal
 from transformers import DynamicCache
 
 from rove_lab import RotaryEmbedding, YarnScaling, rove_attention
-from rove_lab.shared_kv import shared_kv_attention
+from rove_lab.frames import shared_kv_attention
 
 ROTARY = RotaryEmbedding(8, base=50.0, rotary_dim=4, interleaved=True, trailing=True)
 WHOLE = RotaryEmbedding(8, base=50.0)
