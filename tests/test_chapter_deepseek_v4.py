@@ -2,7 +2,9 @@
 
 import json
 import re
+import subprocess
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +35,18 @@ def says(*phrases):
         assert phrase in WORDS, phrase
 
 
+def test_a_transformers_that_is_too_old_is_replaced(monkeypatch, tmp_path):
+    first, commands = SOURCES[1], []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    exec(first, {})
+    assert commands == []  # ours knows DeepSeek-V4
+    old = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: old)
+    exec(first, {})
+    (command,) = commands
+    assert command[-2:] == ["--quiet", "transformers>=5.24,<6"]
+
+
 def test_their_layer_is_ours_and_not_without_one_of_its_parts(computed):
     q, c, said, how = (computed[name] for name in ("q", "c", "said", "how"))
     attention, rotary = computed["shared_kv_attention"], computed["rotary"]
@@ -56,7 +70,11 @@ def test_what_leaks(computed):
     assert step[8:10].min() > 0.5
     assert 0.1 < step[10:12].min() < step[10:12].max() < 0.2
     assert step[12:].max() < 0.01
-    says("stand still and 8 to 15 change: 8 and 9 at every step, 10 and 11 slowly, 12 to 15 hardly")
+    shown = computed["changed"]
+    assert torch.equal(shown[False], moving - moving[0])
+    assert torch.equal(shown[True], still - still[0])
+    says("0 to 7 stay blank and the others fill: 8 and 9 at once and back and forth, 10 and 11")
+    says("10 and 11 slowly, 12 to 15 hardly", "Without the undo the rotary channels tell")
 
 
 def test_what_the_model_makes_of_it(computed):
