@@ -63,8 +63,8 @@ def rope_attention(
         torch.Size([1, 2, 3, 8])
     """
     check_heads(q, k, v)
-    here, there = _rotations(q, k, rotary, positions, key_positions)
-    scale = _logit_scale(q, rotary, scale)
+    here, there = rotations_at(q, k, rotary, positions, key_positions)
+    scale = logit_scale(q, rotary, scale)
     return attend(here.apply(q), there.apply(k), v, attn_mask, is_causal, scale)
 
 
@@ -114,11 +114,11 @@ def rove_attention(
         True
     """
     check_heads(q, k, v)
-    here, there = _rotations(q, k, rotary, positions, key_positions)
+    here, there = rotations_at(q, k, rotary, positions, key_positions)
     value_here, value_there = here, there
     if value_rotary is not None:
-        value_here, value_there = _rotations(q, k, value_rotary, positions, key_positions)
-    scale = _logit_scale(q, rotary, scale)
+        value_here, value_there = rotations_at(q, k, value_rotary, positions, key_positions)
+    scale = logit_scale(q, rotary, scale)
     _check_value_channels(v, value_here)
     v = value_there.apply(v)
     z = attend(here.apply(q), there.apply(k), v, attn_mask, is_causal, scale)
@@ -163,10 +163,10 @@ def attention_pattern(
                  [0.5000, 0.5000]]])
     """
     check_heads(q, k)
-    here, there = _rotations(q, k, rotary, positions, key_positions)
+    here, there = rotations_at(q, k, rotary, positions, key_positions)
     grouped = there.apply(k).repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
     dtype = torch.promote_types(q.dtype, torch.float32)
-    logits = here.apply(q).to(dtype) @ grouped.to(dtype).mT * _logit_scale(q, rotary, scale)
+    logits = here.apply(q).to(dtype) @ grouped.to(dtype).mT * logit_scale(q, rotary, scale)
     mask = attention_mask(attn_mask, is_causal, q, k, logits.dtype)
     if mask is not None and mask.dtype == torch.bool:
         logits = logits.masked_fill(~mask, -torch.inf)
@@ -176,7 +176,7 @@ def attention_pattern(
     return logits.masked_fill(empty, 0).softmax(-1).masked_fill(empty, 0).to(q.dtype)
 
 
-def _rotations(
+def rotations_at(
     q: Tensor,
     k: Tensor,
     rotary: RotaryEmbedding,
@@ -189,7 +189,7 @@ def _rotations(
     return at_query, at_query if there is here else rotary(there, device=k.device)
 
 
-def _logit_scale(q: Tensor, rotary: RotaryEmbedding, scale: float | None) -> float:
+def logit_scale(q: Tensor, rotary: RotaryEmbedding, scale: float | None) -> float:
     if q.shape[-1] != rotary.d_head:
         raise ValueError(
             f"expected q and k with the rotation's d_head={rotary.d_head}, got {q.shape[-1]}: use "

@@ -138,27 +138,32 @@ class Rotation:
         )
 
     def _tables(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        check_floating("x", x)
-        n, d_head, batch = self.cos.shape[-2], self.d_head, self.cos.shape[:-3]
-        if x.dim() < 2 or x.shape[-1] != d_head or x.shape[-2] != n:
-            raise ValueError(
-                f"expected [..., heads, pos, d_head] with pos={n} (the number of positions) and "
-                f"d_head={d_head}, got {list(x.shape)}: are the heads and pos axes swapped?"
-            )
-        if batch and (x.dim() < 4 or batch[0] not in (1, x.shape[-4])):
-            raise ValueError(
-                f"expected [..., batch, heads, pos, d_head] with batch={batch[0]} for positions "
-                f"[batch, pos], got {list(x.shape)}."
-            )
-        if x.device != self.cos.device:
-            raise ValueError(
-                f"expected x on {self.cos.device}, got {x.device}: make the rotation with "
-                "rotary(positions, device=x.device)."
-            )
+        how = "the rotation with rotary(positions, device=x.device)"
+        check_tokens(x, self.cos.shape[:-1], self.d_head, self.cos.device, "positions", how)
         if x.dtype == torch.float64:
             cos, sin = self.angles.cos().to(x.device), self.angles.sin().to(x.device)
             return self._by_channel(cos, sin)
         return self._channels
+
+
+def check_tokens(
+    x: Tensor, tokens: Sequence[int], d_head: int, device: torch.device, what: str, how: str
+) -> None:
+    """Whether ``x`` fits the ``[pos]`` or ``[batch, 1, pos]`` tokens of some frames."""
+    check_floating("x", x)
+    n, batch = tokens[-1], tokens[:-2]
+    if x.dim() < 2 or x.shape[-1] != d_head or x.shape[-2] != n:
+        raise ValueError(
+            f"expected [..., heads, pos, d_head] with pos={n} (the number of {what}) and "
+            f"d_head={d_head}, got {list(x.shape)}: are the heads and pos axes swapped?"
+        )
+    if batch and (x.dim() < 4 or batch[0] not in (1, x.shape[-4])):
+        raise ValueError(
+            f"expected [..., batch, heads, pos, d_head] with batch={batch[0]} for {what} "
+            f"[batch, pos], got {list(x.shape)}."
+        )
+    if x.device != device:
+        raise ValueError(f"expected x on {device}, got {x.device}: make {how}.")
 
 
 def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:

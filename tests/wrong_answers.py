@@ -1505,4 +1505,154 @@ def suite(right, chances):
             "spread of the tasks",
         ),
     ],
+    "ex-telling": [
+        ("def telling(rotary): return torch.ones(rotary.d_head)", "do not turn stay"),
+        ("def telling(rotary): return torch.zeros(rotary.d_head)", "nothing is undone"),
+        (
+            """
+def telling(rotary):
+    told = torch.zeros(rotary.d_head)
+    told[-rotary.rotary_dim:] = 1
+    return told if rotary.trailing else told.flip(0)
+""",
+            "at frequency 0 stands still",
+        ),
+        (
+            """
+def telling(rotary):
+    told = torch.zeros(rotary.d_head)
+    told[:rotary.rotary_dim] = 1
+    return told
+""",
+            "may trail",
+        ),
+        (
+            """
+def telling(rotary):
+    told = torch.zeros(rotary.d_head)
+    told[rotary.plane_channels[:, 0]] = 1
+    return told
+""",
+            "two channels",
+        ),
+        (
+            """
+def telling(rotary):
+    told = torch.zeros(rotary.d_head)
+    told[rotary.inv_freq.nonzero().flatten()] = 1
+    return told
+""",
+            "planes are not channels",
+        ),
+        (
+            """
+def telling(rotary):
+    told = torch.ones(rotary.d_head)
+    told[rotary.plane_channels[rotary.inv_freq != 0].flatten()] = 0
+    return told
+""",
+            "the channels that stay",
+        ),
+        ("def telling(rotary): return rotary.plane_channels", "expected a tensor of shape [12]"),
+    ],
+    "ex-sink-share": [
+        ("def left(logits, sinks): return torch.ones(logits.shape[:2])", "without a sink"),
+        (
+            "def left(logits, sinks): return torch.sigmoid(sinks[:, None] - logits.logsumexp(-1))",
+            "the messages have the rest",
+        ),
+        (
+            "def left(logits, sinks): return torch.sigmoid(logits.amax(-1) - sinks[:, None])",
+            "not the largest alone",
+        ),
+        (
+            """
+def left(logits, sinks):
+    total = logits.masked_fill(logits.isinf(), 0).sum(-1)
+    return torch.sigmoid(total - sinks[:, None])
+""",
+            "logits are exponents",
+        ),
+        (
+            """
+def left(logits, sinks):
+    total = logits.logsumexp(-1)
+    return total / (total + sinks[:, None])
+""",
+            "not logits",
+        ),
+        (
+            "def left(logits, sinks): return torch.sigmoid(logits.logsumexp(-1) - sinks[0])",
+            "sink of its own",
+        ),
+        (
+            """
+def left(logits, sinks):
+    mean = logits.exp().mean(-1).log()
+    return torch.sigmoid(mean - sinks[:, None])
+""",
+            "not scaled by the number of keys",
+        ),
+    ],
+    "ex-step": [
+        (
+            """
+def step(q, cache, rotary, t):
+    kv = cache.expand(len(q), -1, -1)
+    return torch.nn.functional.scaled_dot_product_attention(rotary([t]).apply(q), kv, kv)
+""",
+            "not turned back",
+        ),
+        (
+            """
+def step(q, cache, rotary, t):
+    at, kv = rotary([t]), cache.expand(len(q), -1, -1)
+    return at.apply(torch.nn.functional.scaled_dot_product_attention(at.apply(q), kv, kv))
+""",
+            "instead of undoing",
+        ),
+        (
+            """
+def step(q, cache, rotary, t):
+    at, kv = rotary([t]), cache.expand(len(q), -1, -1)
+    return at.undo(torch.nn.functional.scaled_dot_product_attention(q, kv, kv))
+""",
+            "query has to be rotated",
+        ),
+        (
+            """
+def step(q, cache, rotary, t):
+    there = rotary(range(t + 1 - cache.shape[1], t + 1))
+    at, kv = rotary([t]), there.apply(cache).expand(len(q), -1, -1)
+    return at.undo(torch.nn.functional.scaled_dot_product_attention(at.apply(q), kv, kv))
+""",
+            "rotated already",
+        ),
+        (
+            """
+def step(q, cache, rotary, t):
+    k = cache.expand(len(q), -1, -1)
+    v = rotary(range(t + 1 - cache.shape[1], t + 1)).undo(cache).expand(len(q), -1, -1)
+    return torch.nn.functional.scaled_dot_product_attention(rotary([t]).apply(q), k, v)
+""",
+            "it is RoPE",
+        ),
+        (
+            """
+def step(q, cache, rotary, t):
+    at, kv = rotary([t]), cache.expand(len(q), -1, -1)
+    q = at.apply(q)
+    return at.undo(torch.nn.functional.scaled_dot_product_attention(q, kv, kv, scale=1.0))
+""",
+            "square root of d_head",
+        ),
+        (
+            """
+def step(q, cache, rotary, t):
+    at, kv = rotary([cache.shape[1] - 1]), cache.expand(len(q), -1, -1)
+    return at.undo(torch.nn.functional.scaled_dot_product_attention(at.apply(q), kv, kv))
+""",
+            "the query stands at t",
+        ),
+    ],
 }
