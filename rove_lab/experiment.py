@@ -132,8 +132,11 @@ class Experiment:
             workers: Jobs at a time, one process each; 1 is this process.
 
         Yields:
-            ``(names, seed, numbers, processor seconds)``, in no particular order. Where a job
-            fails none is begun after it; those that run beside it are waited for, and yielded.
+            ``(names, seed, numbers, processor seconds)``, in no particular order.
+
+        Raises:
+            BaseException: Of a job that fails, when those that run beside it are done; no other is
+                begun.
         """
         todo = iter([(names, seed) for seed in seeds for names in self.jobs(budget)])
         if check_size("workers", workers) == 1:
@@ -203,8 +206,7 @@ class Experiment:
         except BaseException:
             for names, of_seed in found.items():
                 for seed, numbers in of_seed.items():
-                    line = {"job": names, "seed": seed, "numbers": numbers}
-                    print(json.dumps(line, ensure_ascii=False), flush=True)
+                    print(json.dumps({"job": names, "seed": seed, "numbers": numbers}), flush=True)
             raise
         values: dict[str, Any] = {}
         for names, of_seed in found.items():
@@ -240,6 +242,10 @@ class Experiment:
                 change: Settings of the budget to set otherwise, such as training.steps=4.
                 folder: Where record.json goes.
             """
+            if any(one.partition("=")[0].rpartition(".")[2] == "seed" for one in change):
+                sys.exit(
+                    f"expected --seeds, got --change {' '.join(change)}: every job gets its own."
+                )
             if not gpu:
                 # Small models are faster on a core. The second is for a Mac, and for Accelerate.
                 os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
@@ -247,11 +253,6 @@ class Experiment:
                 sys.exit("expected a GPU, got none: leave out --gpu for the budget of two cores.")
             try:
                 check_seeds([*range(seeds)], self.kind)
-                if any(one.partition("=")[0].rpartition(".")[2] == "seed" for one in change):
-                    raise ValueError(
-                        f"expected --seeds for the seeds, got --change {' '.join(change)}: every "
-                        "job is given its own, 0, 1, ..., whatever the budget says."
-                    )
                 budget = changed(self.gpu_budget if gpu else self.budget, change)
             except (TypeError, ValueError) as error:
                 sys.exit(str(error))
