@@ -4,7 +4,8 @@ Run it from a clone: `python experiments/frames.py`. A scene is a handful of age
 each with a place, a heading and a key, and a point that it sees in its own frame. Each asks for the
 point of one other agent, named by its key, as it would see it itself. Six arms of one small
 transformer start from the same weights and read the same scenes; two at a time with one thread
-each. It writes results/frames/record.json. `--gpu` is a larger model and more agents.
+each, about five minutes of two idle cores. It writes results/frames/record.json. `--gpu` is a
+larger model and more agents.
 
 The error is the mean square over that of the answers: 1 is who always says 0, 0 is exact. All
 agents head roughly east around the origin; then whole scenes are turned, shifted or both, farther
