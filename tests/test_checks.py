@@ -10,6 +10,8 @@ import torch
 from book_exercises import CHAPTERS, ROOT, Exercise, names_before_the_exercises, read_chapter, said
 from wrong_answers import WRONG
 
+from rove_lab.frames import Frame
+
 BOOK = {path: read_chapter(path) for path in CHAPTERS}
 EXERCISES = [exercise for chapter in BOOK.values() for exercise in chapter.exercises]
 MISTAKES = [
@@ -210,7 +212,7 @@ def test_float32_with_a_gradient_and_spoilt_inputs_are_no_mistake(exercise, name
         for one in inputs:
             if isinstance(one, torch.Tensor):
                 one.zero_()
-        if not isinstance(answer, dict):
+        if not isinstance(answer, dict | Frame):  # frames have no dtype
             answer = torch.as_tensor(answer, dtype=torch.float32).requires_grad_()
             returned.append((answer, answer.detach().clone()))
         return answer
