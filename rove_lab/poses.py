@@ -152,12 +152,15 @@ class Poses:
         check_tokens(x, exact.shape[:-2], self.d_head, rounded.device, "poses", how)
         table = exact.to(x.device) if x.dtype == torch.float64 else rounded
         size = table.shape[-1]
-        blocks = x.unflatten(-1, (-1, size)).to(table.dtype)
-        # column by column: no matrix product, whose precision autocast and TF32 would lower
-        moved: Tensor = table[..., None, :, 0] * blocks[..., :1]
-        for c in range(1, size):
-            moved = moved + table[..., None, :, c] * blocks[..., c : c + 1]
-        return moved.flatten(-2).to(x.dtype)
+        numbers = x.unflatten(-1, (-1, size)).to(table.dtype).unbind(-1)
+        # number by number: no matrix product, whose precision autocast and TF32 would lower
+        rows = []
+        for row in table.unsqueeze(-3).unbind(-2):  # [..., pos, 1, size]
+            moved = row[..., 0] * numbers[0]
+            for c in range(1, size):
+                moved = torch.addcmul(moved, row[..., c], numbers[c])
+            rows.append(moved)
+        return torch.stack(rows, -1).flatten(-2).to(x.dtype)
 
 
 def planar_poses(
