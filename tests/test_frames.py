@@ -162,6 +162,18 @@ def test_autocast_does_not_lower_the_arithmetic_of_a_frame(kind):
             assert torch.equal(move(x), plain)
 
 
+def test_poses_and_attention_compile_to_one_graph():
+    q, k, v = inputs(d_head=12)
+    x = normal(2, 4)
+
+    def attention(q, k, v, x):
+        frame = planar_poses(x=x, y=x, heading=x, d_head=12)
+        return frame_attention(q, k, v, frame, frame)
+
+    compiled = torch.compile(attention, backend="eager", fullgraph=True)
+    close(compiled(q, k, v, x), attention(q, k, v, x), 1e-14)
+
+
 # --- RoPE and RoVE -----------------------------------------------------------------------------
 
 
