@@ -9,6 +9,7 @@ from book_exercises import names_before_the_exercises, read_chapter
 from experiment_scripts import ROOT
 
 from rove_lab.frames import frame_attention, planar_poses
+from rove_lab.records import open_record
 
 CHAPTER = ROOT / "book" / "14_frames.ipynb"
 
@@ -70,3 +71,87 @@ def test_apply_for_dual_is_found_by_shifts_and_not_by_turns(names):
     torch.testing.assert_close(still, turned)
     elsewhere = planar_poses(x=[1.0] * 5, y=[2.0] * 5, heading=[0.3] * 5, d_head=3)
     assert (as_keys(elsewhere).dual(q) - elsewhere.dual(q)).norm() > 1
+
+
+# The record
+
+NUMBERS, MOVED = "pose as input", "pose as input, moved in training"
+SCORES, BOTH = "frames on scores", "frames on scores and values"
+BESIDE, BY_PLACE = "frames on scores, pose as input", "rotations by place on both, pose as input"
+WAYS = ["as trained", "turned", "shifted", "turned and shifted", "twice the agents"]
+
+
+def percent(arm, way, step=600):
+    """[seeds]"""
+    errors = open_record("frames").values[arm]["error"][str(step)]
+    assert list(errors) == WAYS
+    return 100 * torch.tensor(errors[way])
+
+
+def test_the_chapter_says_what_was_asked(words):
+    record = open_record("frames")
+    scenes, config = record.config["scenes"], record.config
+    assert scenes["n_ctx"] == 8  # "eight agents"
+    assert record.seeds == [0, 1, 2, 3]
+    assert config["sizes"]["n_layers"] == 2
+    assert config["turn"] == pytest.approx([math.pi / 2, 3 * math.pi / 2])
+    assert config["shift"] == 4
+    assert config["scored_at"][-1] == config["training"]["steps"] == 600
+    assert "turned by 90 to 270 degrees, shifted by four units" in words
+    assert list(record.values) == [NUMBERS, MOVED, SCORES, BESIDE, BOTH, BY_PLACE]
+
+
+def test_the_chapter_says_what_was_learned_as_trained(words):
+    numbers, both = percent(NUMBERS, "as trained"), percent(BOTH, "as trained")
+    assert f"learned well, to {numbers.mean():.3f} %" in words
+    assert f"get to {both.mean():.3f} %, six to thirty times less" in words
+    assert both.mean() / numbers.mean() == pytest.approx(0.1, abs=0.02)  # "a tenth of the error"
+    ratio = numbers / both
+    assert ratio.min() > 6
+    assert ratio.max() < 30
+    for step in open_record("frames").config["scored_at"]:
+        assert (percent(BOTH, "as trained", step) < percent(NUMBERS, "as trained", step)).all()
+    assert (percent(BOTH, "as trained", 400) < numbers).all()
+    arms = open_record("frames").values
+    times = [torch.tensor(arms[arm]["milliseconds a step"]["processor"]) for arm in (BOTH, NUMBERS)]
+    longer = times[0] / times[1]
+    assert f"took {longer.min():.1f} to {longer.max():.1f} times the processor time" in words
+    more = percent(BOTH, "twice the agents")
+    assert f"With twice the agents it is {more.mean():.3f} %" in words
+    assert (more < percent(NUMBERS, "twice the agents") / 3).all()
+
+
+def test_the_chapter_says_what_is_left_in_moved_scenes(words):
+    turned = percent(NUMBERS, "turned")
+    assert f"they err by {turned.mean():.0f} %" in words
+    assert (percent(NUMBERS, "turned and shifted") > 100).all()
+    assert f"bear better ({percent(NUMBERS, 'shifted').mean():.2f} %)" in words
+    for way in WAYS[:-1]:
+        for arm in (SCORES, BOTH):
+            torch.testing.assert_close(
+                percent(arm, way), percent(arm, "as trained"), rtol=1e-2, atol=0
+            )
+    for way in WAYS:
+        assert 0.12 < percent(MOVED, way).mean() < 0.135
+        assert (percent(MOVED, way) > percent(BOTH, way)).all()
+        assert percent(MOVED, way, 400).mean() > 1.5 * percent(MOVED, way).mean()
+    dearer = percent(MOVED, "as trained") / percent(NUMBERS, "as trained")
+    assert f"{dearer.min():.1f} to {dearer.max():.1f} times the error of numbers" in words
+
+
+def test_the_chapter_says_what_frames_on_the_scores_alone_do(words):
+    alone, beside = percent(SCORES, "as trained"), percent(BESIDE, "as trained")
+    assert f"do not solve the task: {alone.mean():.0f} % anywhere" in words
+    assert f"beside them they do ({beside.mean():.2f} %)" in words
+    assert percent(BESIDE, "turned").mean() == pytest.approx(168, abs=1)
+    by_place = [percent(BY_PLACE, way).mean() for way in ("as trained", "turned and shifted")]
+    assert f"({by_place[0]:.2f} %, and {by_place[1]:.0f} %)" in words
+
+
+def test_the_figures_words_are_the_records(words):
+    assert "fall below 0.002, frames as RoVE to 0.00003" in words
+    for arm in (NUMBERS, MOVED, BOTH, BESIDE, BY_PLACE):
+        assert percent(arm, "as trained").max() < 0.2
+    assert f"{percent(BOTH, 'as trained').mean() / 100:.5f}" == "0.00003"
+    assert f"{percent(NUMBERS, 'turned').mean() / 100:.1f}" == "1.7"
+    assert f"{percent(MOVED, 'turned').mean() / 100:.3f}" == "0.001"
