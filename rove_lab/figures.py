@@ -1,8 +1,8 @@
 r"""The book's figures: tensors in, one plotly figure out. Nothing is computed here.
 
-Seven kinds, each still or moved by a :class:`Slider`: :func:`lines`, :func:`bars`,
-:func:`heatmaps` and :func:`arrows`; for several seeds :func:`bands`, :func:`seed_bars` and
-:func:`pair_differences`. RoPE and RoVE keep
+Eight kinds, each still or moved by a :class:`Slider`: :func:`lines`, :func:`bars`,
+:func:`heatmaps`, :func:`arrows` and :func:`scenes`; for several seeds :func:`bands`,
+:func:`seed_bars` and :func:`pair_differences`. RoPE and RoVE keep
 their colours from figure to figure, axes and colours stay where they are while a slider moves, and
 each figure carries its description in words (``alt``) for those who cannot see it. The figures are
 plain plotly, 5.24 or newer.
@@ -17,6 +17,7 @@ import torch
 
 from rove_lab.arrows import arrows
 from rove_lab.panels import ROPE_COLOUR, ROVE_COLOUR, axis, panel_axes, square_row, styles, titles
+from rove_lab.scenes import scenes
 from rove_lab.seed_bars import seed_bars
 from rove_lab.seed_figures import bands, pair_differences
 from rove_lab.sliders import Slider, Trace, Values, compose, go, numbers, over_stops, rounded
@@ -31,6 +32,7 @@ __all__ = [
     "heatmaps",
     "lines",
     "pair_differences",
+    "scenes",
     "seed_bars",
 ]
 

@@ -114,7 +114,8 @@ def names_before_the_exercises(chapter: Chapter) -> dict[str, object]:
 
     names: dict[str, object] = {}
     with pytest.MonkeyPatch.context() as patch:
-        for figure in ("arrows", "bands", "bars", "heatmaps", "lines", "pair_differences"):
+        figures = ("arrows", "bands", "bars", "heatmaps", "lines", "pair_differences", "scenes")
+        for figure in figures:
             patch.setattr(f"rove_lab.figures.{figure}", lambda *_, **__: None)
         patch.setattr("rove_lab.live_plot.LivePlot", lambda *_, **__: None)
         patch.setattr("rove_lab.training.TrainConfig", few_steps)

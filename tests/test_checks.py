@@ -11,6 +11,7 @@ from book_exercises import CHAPTERS, ROOT, Exercise, names_before_the_exercises,
 from wrong_answers import WRONG
 
 from rove_lab.checks.verdict import compare
+from rove_lab.frames import Frame
 
 BOOK = {path: read_chapter(path) for path in CHAPTERS}
 EXERCISES = [exercise for chapter in BOOK.values() for exercise in chapter.exercises]
@@ -234,7 +235,7 @@ def test_float32_with_a_gradient_and_spoilt_inputs_are_no_mistake(exercise, name
         for one in inputs:
             if isinstance(one, torch.Tensor):
                 one.zero_()
-        if not isinstance(answer, dict):
+        if not isinstance(answer, dict | Frame):  # frames have no dtype
             answer = torch.as_tensor(answer, dtype=torch.float32).requires_grad_()
             returned.append((answer, answer.detach().clone()))
         return answer

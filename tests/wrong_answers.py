@@ -1,5 +1,27 @@
 """Mistakes that readers make, an exercise's label to code and to words of the hint it must get."""
 
+_DUAL = "self.of(x, lambda u, w: (u / s, w - t * u / s))"
+_CLOCKS = """
+def clocks(rate, start):
+    s, t = rate[:, None], start[:, None]
+
+    class Clocks:
+        def of(self, x, move):
+            u, w = x.unflatten(-1, (-1, 2)).unbind(-1)
+            return torch.stack(move(u, w), -1).flatten(-2)
+
+        def apply(self, x):
+            return self.of(x, lambda u, w: (s * u + t * w, w))
+
+        def undo(self, x):
+            return self.of(x, lambda u, w: ((u - t * w) / s, w))
+
+        def dual(self, x):
+            return {dual}
+
+    return Clocks()
+"""
+
 WRONG = {
     "ex-complex": [
         (
@@ -1505,6 +1527,108 @@ def suite(right, chances):
             "spread of the tasks",
         ),
     ],
+    "ex-patch-offset": [
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
+    return (sent / heard).angle()
+""",
+            "not the other way round",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
+    return (heard / sent).angle().flip(0)
+""",
+            "rows first",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    return torch.view_as_complex(heard.reshape(2, 2)).angle()
+""",
+            "compare with how it was sent",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.view_as_complex(z.reshape(2, 2)).angle() for z in (sent, heard))
+    return heard - sent
+""",
+            "wrap it",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
+    return torch.rad2deg((heard / sent).angle())
+""",
+            "not one degree",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (z.reshape(2, 2) for z in (sent, heard))
+    return torch.nn.functional.cosine_similarity(sent, heard).clamp(-1, 1).arccos()
+""",
+            "the sign is missing",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.complex(z[:2], z[2:]) for z in (sent, heard))
+    return (heard / sent).angle()
+""",
+            "not (0, 2) and (1, 3)",
+        ),
+    ],
+    "ex-between-cameras": [
+        ("def between(E_i, E_j): return torch.linalg.inv(E_i) @ E_j", "camera to world"),
+        ("def between(E_i, E_j): return E_j @ torch.linalg.inv(E_i)", "the way back"),
+        ("def between(E_i, E_j): return torch.linalg.inv(E_j) @ E_i", "act from the left"),
+        ("def between(E_i, E_j): return E_i @ E_j.mT", "not of a pose"),
+        ("def between(E_i, E_j): return E_i @ E_j", "invert those"),
+        ("def between(E_i, E_j): return E_i[:3, :3] @ E_j[:3, :3].mT", "shape [4, 4]"),
+    ],
+    "ex-clocks": [
+        (_CLOCKS.format(dual="self.apply(x)"), "dual: queries do not move as keys do"),
+        (_CLOCKS.format(dual="self.undo(x)"), "dual: the inverse is there; it has to be transp"),
+        (_CLOCKS.format(dual="self.of(x, lambda u, w: (s * u, w + t * u))"), "inverted, too"),
+        (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w))"), "w changes as well"),
+        (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w - t * u))"), "divided by the rate"),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "s * u, w + t * u"),
+            "undo: the transpose undoes a turn",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "u / s - t * w, w"),
+            "undo: take the start off first",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "s * (u + t * w), w"),
+            "apply: the rate first",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "s * u + t, w"),
+            "apply: a duration has no start",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "(u - t * w) / s, w"),
+            "apply: that leads from the world to the clock",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL)
+            .replace("x.unflatten(-1, (-1, 2)).unbind(-1)", "x.chunk(2, -1)")
+            .replace("torch.stack(move(u, w), -1).flatten(-2)", "torch.cat(move(u, w), -1)"),
+            "apply: a pair is two neighbouring channels",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("return Clocks()", "return Clocks"),
+            "got Clocks",
+        ),
+        ("def clocks(rate, start): return rate, start", "expected an object with apply"),
     "ex-telling": [
         ("def telling(rotary): return torch.ones(rotary.d_head)", "do not turn stay"),
         ("def telling(rotary): return torch.zeros(rotary.d_head)", "nothing is undone"),
