@@ -4,7 +4,7 @@ A case is plain numbers (tensors come from its seed), so that hypothesis shrinks
 failure prints what to call. Nothing here looks at `rove_lab`'s own frequencies or channels.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -140,7 +140,8 @@ class Case:
     scale: float | None = None
     dtype: torch.dtype = torch.float64
     seed: int = 0
-    changes: dict = field(default_factory=dict)  # arguments that replace those above
+    axes: int = 0  # one before the batch (1), or the only batch without its axis (-1)
+    strided: bool = False  # in memory, heads come after positions
 
     def tensors(self):
         generator = torch.Generator().manual_seed(self.seed)
@@ -154,6 +155,14 @@ class Case:
             torch.randn(self.batch, *shape, generator=generator, dtype=torch.float64).to(self.dtype)
             for shape in shapes
         ]
+
+    def framed(self, x):
+        """A tensor [batch, heads, pos, ...] with the axes and the memory of the case."""
+        if x is None or (self.axes < 0 and x.dim() < 4):
+            return x
+        if self.strided and x.dim() == 4:
+            x = x.transpose(1, 2).contiguous().transpose(1, 2)
+        return x[0] if self.axes < 0 else x[None] if self.axes else x
 
     def mask(self):
         if self.mask_shape is None:
@@ -238,6 +247,8 @@ def cases(draw, dtypes=DTYPES):
     full = (batch, heads, q_len, k_len)
     kept = draw(st.lists(st.booleans(), min_size=4, max_size=4))
     shape = tuple(size if keep else 1 for size, keep in zip(full, kept, strict=True))
+    in_rows = any(given and isinstance(given[0], list) for given in (positions, key_positions))
+    axes = draw(st.sampled_from([0, 0, 1] if in_rows or batch > 1 else [0, 1, -1, -1]))
     return Case(
         family,
         value_family,
@@ -254,6 +265,8 @@ def cases(draw, dtypes=DTYPES):
         draw(st.sampled_from([None, None, 0.5, -0.3, 0.0])),
         draw(st.sampled_from(dtypes)),
         draw(st.integers(0, 2**20)),
+        axes,
+        draw(st.booleans()),
     )
 
 

@@ -123,3 +123,32 @@ FAMILIES = {
     "swapped betas": ({"scaling": ("yarn", 4.0, 64, 1.0, 8.0, True, None)}, "beta_fast"),
     "swapped ends": ({"scaling": ("llama3", 4.0, 4.0, 1.0, 64)}, "low_freq_factor"),
 }
+
+# Of a step of a layer: what it is given instead, from x and the cache.
+STEPS = {
+    "x of another width": (lambda x, cache: {"x": longer(x, -1)}, ValueError, "d_model=5"),
+    "x without a batch": (lambda x, cache: {"x": x[0]}, ValueError, "expected x"),
+    "x of another dtype": (lambda x, cache: {"x": x.float()}, TypeError, "the weights' dtype"),
+    "x on another device": (lambda x, cache: {"x": x.to("meta")}, ValueError, "weights' device"),
+    "x of another batch": (
+        lambda x, cache: {"x": x.repeat(3, 1, 1), "positions": [0]},
+        ValueError,
+        "expected k like the cache's",
+    ),
+    "too many positions": (
+        lambda x, cache: {"positions": [0, 1]},
+        ValueError,
+        "expected .*positions",
+    ),
+    "positions that are no numbers": (
+        lambda x, cache: {"positions": [float("nan")]},
+        ValueError,
+        "finite positions",
+    ),
+    "a mask of the step's keys alone": (
+        lambda x, cache: {"attn_mask": torch.ones(1, cache.k.shape[-2] + 2).bool()},
+        ValueError,
+        "attn_mask to broadcast",
+    ),
+    "a cache that is none": (lambda x, cache: {"cache": (cache,)}, TypeError, "KVCache"),
+}

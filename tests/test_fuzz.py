@@ -4,10 +4,12 @@ A few examples of each in every run; `make test-all` looks much longer (tests ma
 hand `pytest tests/test_fuzz.py --hypothesis-profile=fuzz` longer still.
 """
 
+import operator
+
 import pytest
 import torch
 from fuzz_cases import DTYPES, as_given, cases, families, places, replace
-from fuzz_mutations import FAMILIES, MUTATIONS
+from fuzz_mutations import FAMILIES, MUTATIONS, STEPS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from references import reference_attention, reference_pattern, reference_rotate
@@ -44,30 +46,30 @@ def close(found, expected, tolerance):
 def test_attention_equals_the_reference(examples):
     def check(case):
         q, k, v = case.tensors()
-        before = [x.clone() for x in (q, k, v)]
         fast, slow = case.family.fast(), case.family.slow()
-        here, there = case.where()
+        where, given = case.where(), case.given() | {"attn_mask": case.framed(case.mask())}
         how = {"is_causal": case.is_causal, "scale": case.scale}
         if case.mask() is not None:
-            full = (case.batch, case.heads, case.q_len, case.k_len)
-            how["attn_mask"] = case.mask().expand(full)
-        given, tolerance = case.given(), case.tolerance(q, k, v)
+            how["attn_mask"] = case.mask().expand(case.batch, case.heads, case.q_len, case.k_len)
+        framed = [case.framed(x) for x in (q, k, v)]
+        before = [x.clone() for x in framed]
 
-        pattern = attention_pattern(q, k, fast, **given)
-        assert pattern.dtype == case.dtype
-        close(pattern, reference_pattern(q, k, slow, here, there, **how), tolerance)
+        def same(found, expected):
+            assert found.dtype == case.dtype
+            assert found.shape[:-1] == framed[0].shape[:-1]
+            close(found.reshape(expected.shape), expected, case.tolerance(q, k, v))
 
-        rope = rope_attention(q, k, v, fast, **given)
-        assert rope.dtype == case.dtype
-        close(rope, reference_attention(q, k, v, slow, here, there, **how), tolerance)
+        pattern = attention_pattern(*framed[:2], fast, **given)
+        same(pattern, reference_pattern(q, k, slow, *where, **how))
+        rope = rope_attention(*framed, fast, **given)
+        same(rope, reference_attention(q, k, v, slow, *where, **how))
 
         values = case.value_family
-        given["value_rotary"] = None if values is None else values.fast()
-        how["value_rotary"] = (values or case.family).slow()
-        rove = rove_attention(q, k, v, fast, **given)
-        assert rove.dtype == case.dtype
-        close(rove, reference_attention(q, k, v, slow, here, there, **how), tolerance)
-        assert all(map(torch.equal, before, (q, k, v)))
+        value_rotary = None if values is None else values.fast()
+        rove = rove_attention(*framed, fast, value_rotary=value_rotary, **given)
+        turning = (values or case.family).slow()
+        same(rove, reference_attention(q, k, v, slow, *where, value_rotary=turning, **how))
+        assert all(map(torch.equal, before, framed))
 
     fuzz(check, cases(), examples=examples)
 
@@ -187,6 +189,30 @@ def test_one_thing_wrong_is_refused_by_name(examples):
 
     functions = st.sampled_from([rope_attention, rove_attention])
     fuzz(check, cases(), st.sampled_from(sorted(MUTATIONS)), functions, examples=examples)
+
+
+def test_one_thing_wrong_with_a_step_is_refused_and_leaves_the_cache(examples):
+    """In the middle of decoding; the step is then taken as if nothing had been."""
+
+    def check(drawn, name):
+        family, planes, batch, n, sizes, _, where, _, rotate_values, bias, seed = drawn
+        torch.manual_seed(seed)
+        layer = layer_of(family, planes, sizes, rotate_values, bias)
+        x = torch.randn(batch, n + 1, 5, dtype=torch.float64)
+        at = None if where is None else torch.as_tensor(as_given(where))
+        mutate, error, words = STEPS[name]
+        with torch.no_grad():
+            cache = KVCache()
+            layer(x[:, :n], positions=at, cache=cache)
+            held = cache.k, cache.v, cache.positions
+            with pytest.raises(error, match=words):
+                layer(**{"x": x[:, n:], "cache": cache} | mutate(x[:, n:], cache))
+            assert all(map(operator.is_, (cache.k, cache.v, cache.positions), held))
+            whole = torch.cat((held[2], cache.next_positions(1)), -1)
+            expected = layer(x, positions=whole)[:, n:]
+            close(layer(x[:, n:], cache=cache), expected, 1e-9)
+
+    fuzz(check, decodings(), st.sampled_from(sorted(STEPS)), examples=examples)
 
 
 def test_one_thing_wrong_with_a_family_is_refused_by_name(examples):
