@@ -5,6 +5,7 @@ surface has the same small weights at each call, runs with positions, padding an
 what it should give: a slow float64 sum of `references`, which shares no code with `rove_lab`.
 """
 
+import pytest
 import torch
 from references import (
     reference_attention,
@@ -25,6 +26,9 @@ from rove_lab.model import GPT, GPTConfig
 from rove_lab.retrofit import enable_rove
 
 D_MODEL, HEADS, KV_HEADS, D_HEAD = 24, 4, 2, 8
+N = 6  # tokens
+GAPS = [0, 1, 5, 6, 40, 41]
+ROWS = [[0, 1, 5, 6, 40, 41], [-7, -3, 2, 3, 4, 90]]
 SCALING = YarnScaling(YARN["factor"], 64, beta_fast=YARN["beta_fast"])
 
 
@@ -250,3 +254,9 @@ class HuggingFace(Layer):
 
 
 SURFACES = {"functions": Functions, "layer": Layer, "GPT": Gpt, "Hugging Face": HuggingFace}
+each_surface = pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
+
+
+def differ(found, expected):
+    """The largest absolute difference."""
+    return (found.double() - expected.double()).detach().abs().max().item()

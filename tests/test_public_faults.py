@@ -1,37 +1,29 @@
 """Faults of rotary attention that were reported in public: what turns, and by which position.
 
 Each test is named after a fault and asks four surfaces (`rotary_surfaces`) for the right behaviour
-of its whole kind. Faults of precision, layout, scaling and compilation are in
-`test_public_faults_numerics.py`; a bare number of the name is the same fault everywhere in `tests`.
+of its whole kind. Layout is in `test_public_faults_layouts.py`; precision, scaling and compilers
+are in `test_public_faults_numerics.py`. A number means the same fault in every name in `tests`.
 """
 
 import pytest
 import torch
-from rotary_surfaces import D_HEAD, SURFACES, HuggingFace, Layer
-from rove_models import ARCHITECTURES, LAYERS, rope, small_model
+from rotary_surfaces import GAPS, ROWS, N, differ, each_surface
+from rove_models import ARCHITECTURES, LAYERS, small_model
 from rove_reference import reference_logits
 from rove_situations import POSITIONS, TOKENS
 
-from rove_lab import RotaryEmbedding, convert_layout
+from rove_lab import RotaryEmbedding
 from rove_lab.hf_config import rotary_arguments
 from rove_lab.hf_scaling import REFUSED_KINDS
 from rove_lab.retrofit import enable_rove
 
-each_surface = pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
 with_and_without_yarn = pytest.mark.parametrize("yarn", [False, True], ids=["plain", "YaRN"])
-N = 6
-GAPS = [0, 1, 5, 6, 40, 41]
-ROWS = [[0, 1, 5, 6, 40, 41], [-7, -3, 2, 3, 4, 90]]
 
 
 @pytest.fixture(autouse=True)
 def _no_gradients():
     with torch.no_grad():
         yield
-
-
-def differ(found, expected):
-    return (found.double() - expected.double()).abs().max().item()
 
 
 @each_surface
@@ -103,102 +95,6 @@ def test_fault_03_a_model_that_does_not_turn_as_its_config_says():
     changed.config.rope_parameters["rope_theta"] = 10_000.0
     with pytest.raises(ValueError, match=r"values would turn otherwise than queries and keys"):
         enable_rove(changed)
-
-
-@pytest.mark.parametrize("surface", [SURFACES["functions"], Layer], ids=["functions", "layer"])
-@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "interleaved"])
-@pytest.mark.parametrize("trailing", [False, True], ids=["leading", "trailing"])
-def test_fault_04_the_wrong_slice_of_channels_rotated(surface, interleaved, trailing):
-    layout = {"rotary_dim": 4, "trailing": trailing, "interleaved": interleaved}
-    made, plain = surface(**layout), surface(**layout, rotate_values=False)
-    x = made.draw(N)
-    assert differ(made.run(x, GAPS), made.reference(x, GAPS)) < made.tolerance
-    still = slice(0, 4) if trailing else slice(4, 8)
-    assert_same_channels(made, plain, x, list(range(8))[still])
-
-
-@each_surface
-def test_fault_04_channels_of_planes_that_stand_still(surface):
-    made, plain = surface(planes=(0, 2)), surface(rotate_values=False)
-    x = made.draw(N)
-    assert differ(made.run(x, GAPS), made.reference(x, GAPS)) < made.tolerance
-    turning = {channel for m in (0, 2) for channel in made.turns.channels[m]}
-    assert_same_channels(made, plain, x, sorted(set(range(made.turns.d_head)) - turning))
-
-
-@pytest.mark.parametrize("architecture", ["phi", "gpt_neox", "gptj"])
-def test_fault_04_partial_rotary_of_hugging_face(architecture):
-    made = HuggingFace(architecture=architecture)
-    plain = HuggingFace(architecture=architecture, rotate_values=False)
-    x = made.draw(N)
-    assert differ(made.run(x, GAPS), made.reference(x, GAPS)) < made.tolerance
-    turning = {channel for plane in made.turns.channels for channel in plane}
-    assert_same_channels(made, plain, x, sorted(set(range(made.turns.d_head)) - turning))
-
-
-def assert_same_channels(made, plain, x, still):
-    """Bit for bit in the first layer's cache; all others move."""
-    cache, unturned = made.new_cache(), plain.new_cache()
-    made.run(x, GAPS, cache=cache)
-    plain.run(x, GAPS, cache=unturned)
-    turned, straight = made.held_values(cache), plain.held_values(unturned)
-    assert torch.equal(turned[..., still], straight[..., still])
-    moving = [c for c in range(turned.shape[-1]) if c not in still]
-    assert (turned - straight)[..., 1:, moving].abs().amax((0, 1, 2)).min() > 1e-3
-
-
-WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
-
-
-@pytest.mark.parametrize("name", ["functions", "layer", "GPT"])
-def test_fault_05_only_queries_and_keys_converted_to_the_other_layout(name):
-    """All four weights move, columns of W_V and rows of W_O too; three alone change the output."""
-    made = SURFACES[name]()
-    x = made.draw(N)
-    expected = made.reference(x)
-    assert differ(made.run(x), expected) < made.tolerance
-    layers = [b.attn for b in made.model.blocks] if name == "GPT" else [made.model]
-    before = [[getattr(layer, W).data for W in WEIGHTS] for layer in layers]
-    for left in (None, *WEIGHTS):
-        for layer, old in zip(layers, before, strict=True):
-            halves = RotaryEmbedding(D_HEAD, base=500.0)
-            *moved, layer.rotary = convert_layout(*old, halves)
-            layer.value_rotary = None if name == "functions" else layer.rotary
-            for W, weight, kept in zip(WEIGHTS, moved, old, strict=True):
-                getattr(layer, W).data = kept if left == W else weight
-        error = differ(made.run(x), expected)
-        assert error < made.tolerance if left is None else error > 0.05
-
-
-def test_fault_05_weights_moved_between_models_of_two_layouts():
-    """Llama's halves in Cohere's attention, which turns neighbours, RoVE on in both."""
-    llama, cohere = (small_model(kind, head_dim=16, **rope()) for kind in ("llama", "cohere"))
-    x = torch.randn(2, N, 64, generator=torch.Generator().manual_seed(0)).double()
-
-    def output(model):
-        places, attention = torch.tensor(ROWS), model.model.layers[0].self_attn
-        tables = model.model.rotary_emb(x, position_ids=places)
-        given = {"position_embeddings": tables, "position_ids": places, "attention_mask": None}
-        with enable_rove(model):
-            return attention(x, **given)[0]
-
-    def projections(model):
-        attention = model.model.layers[0].self_attn
-        return [getattr(attention, f"{name}_proj").weight for name in "qkvo"]
-
-    *qkv, o = projections(llama)
-    weights = [weight.unflatten(0, (-1, 16)).mT for weight in qkv]
-    weights.append(o.T.unflatten(0, (-1, 16)))
-    *moved, there = convert_layout(*weights, RotaryEmbedding.from_config(llama.config))
-    assert repr(there) == repr(RotaryEmbedding.from_config(cohere.config))
-    expected = output(llama)
-    for left in (None, 0, 1, 2, 3):
-        chosen = [weights[i] if left == i else W for i, W in enumerate(moved)]
-        rows_of = [W.mT.flatten(0, 1) for W in chosen[:3]] + [chosen[3].flatten(0, 1).T]
-        for theirs, ours in zip(projections(cohere), rows_of, strict=True):
-            theirs.copy_(ours)
-        error = differ(output(cohere), expected)
-        assert error < 1e-5 if left is None else error > 0.05
 
 
 @each_surface

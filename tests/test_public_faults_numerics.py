@@ -1,4 +1,4 @@
-"""Faults of rotary attention that were reported in public: precision, layout, scaling, compilers.
+"""Faults of rotary attention that were reported in public: precision, scaling, compilers.
 
 As in `test_public_faults.py`, each test is named after a fault and asks the four surfaces.
 """
@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch._dynamo.testing  # not imported by `import torch`
 from references import yarn_attention_factor, yarn_frequencies
-from rotary_surfaces import BASE, D_HEAD, SURFACES, Gpt, HuggingFace
+from rotary_surfaces import BASE, D_HEAD, GAPS, SURFACES, Gpt, HuggingFace, N, each_surface
 from rove_models import ARCHITECTURES, rope, small_model
 from rove_reference import YARN
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,13 +15,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM
 
 from rove_lab import RotaryEmbedding, RotarySelfAttention, YarnScaling, rove_attention
-from rove_lab.model import GPTConfig
 from rove_lab.retrofit import enable_rove
 
-each_surface = pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
 modules = pytest.mark.parametrize("name", ["layer", "GPT", "Hugging Face"])
-N = 6
-GAPS = [0, 1, 5, 6, 40, 41]
 FAR = torch.tensor([999_900, 999_950, 999_983, 999_990, 999_999, 1_000_000])
 # of the largest output; a table in half precision is wrong by as much as the output itself
 ROUNDING = {torch.float32: 1e-5, torch.float16: 0.01, torch.bfloat16: 0.08}
@@ -152,40 +148,6 @@ def test_fault_15_an_explicit_factor_of_one_is_kept(name):
     made.model.rotary = RotaryEmbedding(D_HEAD, base=BASE, scaling=explicit)
     made.scores.temperature = 1.0
     assert largest(made.run(x) - made.reference(x)) < made.tolerance
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: RotaryEmbedding(7),
-        lambda: RotaryEmbedding(8, rotary_dim=5),
-        lambda: RotarySelfAttention(21, 3),
-        lambda: GPTConfig(d_model=21, n_heads=3),
-        lambda: RotaryEmbedding.from_config(odd_phi().config),
-        lambda: enable_rove(odd_phi()),
-    ],
-    ids=["d_head", "rotary_dim", "layer", "GPT", "config", "Hugging Face"],
-)
-def test_fault_16_an_odd_rotary_dim_crashes_late(make):
-    with pytest.raises(ValueError, match=r"expected an even rotary_dim .* got [57]"):
-        make()
-
-
-def odd_phi():
-    return small_model("phi", **rope(partial_rotary_factor=5 / 16))
-
-
-@each_surface
-@pytest.mark.parametrize(("batch", "n"), [(2, 4), (4, 4), (2, 2), (1, 2)], ids=str)
-def test_fault_17_rotated_along_the_head_axis(surface, batch, n):
-    """As many tokens as heads, or KV heads, or sequences: a swap would give no error of shape."""
-    made = surface()
-    x = made.draw(n, batch)
-    positions = torch.tensor([[0, 3, 4, 90], [7, 8, 50, 51], [-5, 0, 1, 2], [9, 8, 7, 6]])
-    positions = positions[:batch, :n]
-    with torch.no_grad():
-        error = largest(made.run(x, positions) - made.reference(x, positions))
-    assert error < made.tolerance
 
 
 @each_surface

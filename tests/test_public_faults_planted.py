@@ -5,6 +5,7 @@ On the layer in every run, on the other surfaces in `make test-all`.
 
 import pytest
 import test_public_faults as turning
+import test_public_faults_layouts as layouts
 import test_public_faults_numerics as numerics
 import torch
 from rotary_surfaces import SURFACES
@@ -152,7 +153,7 @@ PLANTED = {
     ),
     "17 along the head axis": (
         [turned(along_heads)],
-        lambda surface: numerics.test_fault_17_rotated_along_the_head_axis(surface, 2, 4),
+        lambda surface: layouts.test_fault_17_rotated_along_the_head_axis(surface, 2, 4),
     ),
     "18 in place": (
         [turned(in_place)],
@@ -164,7 +165,7 @@ PLANTED = {
     ),
     "04 the other slice": (
         [(RotaryEmbedding, "__init__", other_slice)],
-        lambda surface: turning.test_fault_04_the_wrong_slice_of_channels_rotated(
+        lambda surface: layouts.test_fault_04_the_wrong_slice_of_channels_rotated(
             surface, False, False
         ),
     ),
