@@ -172,7 +172,7 @@ def enable_rove(
     first = turning[0] if turning else 0  # if none has a rotation, the next line says so
     rotaries = {i: RotaryEmbedding.from_config(config, i) for i in {first, *chosen}}
     for i, rotary in rotaries.items():
-        _check_table(model, config, i, rotary)
+        check_table(model, i, rotary)
     kept: list[int] | None = None
     if planes is not None:
         kept = rotaries[first].planes(planes).inv_freq.nonzero().flatten().tolist()
@@ -211,8 +211,18 @@ def _check_family(config: Any) -> None:
     )
 
 
-def _check_table(model: Any, config: Any, layer: int, rotary: RotaryEmbedding) -> None:
-    """Values must turn as queries and keys do: by the config, and by the table in the model."""
+def check_table(model: Any, layer: int, rotary: RotaryEmbedding) -> None:
+    """Refuses a model whose queries and keys turn otherwise than its config says values should.
+
+    Args:
+        model: A Hugging Face causal LM.
+        layer: Index of a layer.
+        rotary: That layer's rotation by the config.
+
+    Raises:
+        ValueError: If the model's own table of frequencies is another.
+    """
+    config = text_config(model)
     kinds = getattr(config, "layer_types", None)
     names = {"inv_freq", f"{kinds[layer]}_inv_freq"} if kinds else {"inv_freq"}
     # in the decoder alone: the part of a model that sees images has a table of its own

@@ -15,6 +15,7 @@ from rove_situations import POSITIONS, TOKENS
 from rove_lab import RotaryEmbedding
 from rove_lab.hf_config import rotary_arguments
 from rove_lab.hf_scaling import REFUSED_KINDS
+from rove_lab.lens import bridge_from_huggingface, rove_hooks
 from rove_lab.retrofit import enable_rove
 
 with_and_without_yarn = pytest.mark.parametrize("yarn", [False, True], ids=["plain", "YaRN"])
@@ -88,6 +89,8 @@ def test_fault_03_a_model_that_does_not_turn_as_its_config_says():
     model = small_model("gemma3_text", rope_parameters=nested_yarn(truncate=False), **how)
     with pytest.raises(ValueError, match="full_attention_inv_freq to hold the frequencies that"):
         enable_rove(model)
+    with pytest.raises(ValueError, match="full_attention_inv_freq to hold the frequencies that"):
+        rove_hooks(bridge_from_huggingface(model))
     enable_rove(model, layers=[0, 2]).remove()
     beside = nested_yarn() | {"truncate": False}
     enable_rove(small_model("gemma3_text", rope_parameters=beside, **how)).remove()
