@@ -12,7 +12,7 @@ VENV_PYTHON := .venv/bin/python
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test test-all format repository clean clean-all
+.PHONY: help book serve test test-all mutants format repository clean clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name words; do printf 'make %-12s %s\n' "$$name" "$$words"; done
@@ -33,6 +33,9 @@ test: $(READY) ## check format, lint, spelling, types, imports; run the tests; b
 
 test-all: $(READY) ## the same, with the tests that are too long for every run
 	@$(VENV_PYTHON) tools/steps.py test-all
+
+mutants: $(READY) ## change the mathematics at random and see whether the tests notice (a quarter of an hour)
+	@$(VENV_PYTHON) benchmarks/mutation.py
 
 format: $(READY) ## format the code, mend what ruff can mend, strip the notebooks' outputs
 	@$(VENV_PYTHON) -m nbstripout book/*.ipynb

@@ -12,7 +12,7 @@ from rove_lab.lens_arguments import check_bridge, check_layer, layer_indices
 from rove_lab.lens_calls import begin_turning, positions_seen, rotation_seen, watch_calls
 from rove_lab.lens_processing import check_processing
 from rove_lab.model import GPTConfig
-from rove_lab.retrofit import DIRECT
+from rove_lab.retrofit import DIRECT, check_table
 from rove_lab.rotary import RotaryEmbedding
 
 __all__ = ["Hook", "check_family", "rotary_of", "rove_hooks"]
@@ -84,7 +84,8 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
 
     Raises:
         TypeError: If it is not a bridge.
-        ValueError: If the layer does not exist, or its rotation is not known.
+        ValueError: If the layer does not exist, its rotation is not known, or the model's own table
+            of frequencies is not what its config says.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -103,7 +104,9 @@ def rotary_of(bridge: Any, layer: int) -> RotaryEmbedding:
             f"{type(bridge.original_model).__name__}: make it with bridge_from_huggingface or "
             "bridge_from_gpt."
         )
-    return RotaryEmbedding.from_config(config, layer=layer)
+    rotary = RotaryEmbedding.from_config(config, layer=layer)
+    check_table(bridge.original_model, layer, rotary)
+    return rotary
 
 
 def check_family(bridge: Any) -> None:

@@ -138,8 +138,9 @@ def enable_rove(
     Raises:
         TypeError: If it is not a Hugging Face model, or the indices are not integers.
         ValueError: If the model's values cannot be turned exactly (no rotary embedding, latent or
-            linear attention, a family that is not known), RoVE is on already, or an index is out
-            of range. The model is untouched then.
+            linear attention, a family that is not known), its queries and keys turn otherwise than
+            its config says, RoVE is on already, or an index is out of range. The model is untouched
+            then.
 
     Example:
         >>> from transformers import GPTJConfig, GPTJForCausalLM
@@ -170,6 +171,8 @@ def enable_rove(
     chosen = turning if layers is None else _layer_indices(layers, len(found))
     first = turning[0] if turning else 0  # if none has a rotation, the next line says so
     rotaries = {i: RotaryEmbedding.from_config(config, i) for i in {first, *chosen}}
+    for i, rotary in rotaries.items():
+        check_table(model, i, rotary)
     kept: list[int] | None = None
     if planes is not None:
         kept = rotaries[first].planes(planes).inv_freq.nonzero().flatten().tolist()
@@ -206,6 +209,36 @@ def _check_family(config: Any) -> None:
         f"cannot switch RoVE on in model type {kind!r}: {reason}. Take a model of another type: "
         f"{', '.join(sorted(DIRECT))}."
     )
+
+
+def check_table(model: Any, layer: int, rotary: RotaryEmbedding) -> None:
+    """Refuses a model whose queries and keys turn otherwise than its config says values should.
+
+    Args:
+        model: A Hugging Face causal LM.
+        layer: Index of a layer.
+        rotary: That layer's rotation by the config.
+
+    Raises:
+        ValueError: If the model's own table of frequencies is another.
+    """
+    config = text_config(model)
+    kinds = getattr(config, "layer_types", None)
+    names = {"inv_freq", f"{kinds[layer]}_inv_freq"} if kinds else {"inv_freq"}
+    # in the decoder alone: the part of a model that sees images has a table of its own
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+    for name, table in decoder.named_buffers():
+        if name.rpartition(".")[-1] not in names or table.is_meta:
+            continue
+        theirs, ours = table.double().cpu(), rotary.inv_freq
+        # wide enough for a table that was rounded to half precision with the model
+        if theirs.shape != ours.shape or not torch.allclose(theirs, ours, rtol=0.02, atol=1e-6):
+            raise ValueError(
+                f"expected {name} to hold the frequencies that the config gives layer {layer}, got "
+                "others, so that values would turn otherwise than queries and keys: build the "
+                "model from its config again. transformers reads YaRN's truncate beside the layer "
+                "types, not inside one."
+            )
 
 
 def _is_on(layer: AttentionLayer) -> bool:

@@ -59,7 +59,7 @@ class KVCache:
         if self.k is None or self.v is None or self.positions is None:
             return k, v, positions
         slots = self.positions.shape[-1]
-        paired = self.positions.dim() == 1 or self.positions.shape[0] in (1, k.shape[0])
+        paired = self.positions.dim() == 1 or self.positions.shape[0] in (1, self.k.shape[0])
         if not (self.k.shape[-2] == self.v.shape[-2] == slots and paired):
             raise ValueError(
                 f"expected the cache's k, v and positions to agree, got {list(self.k.shape)}, "

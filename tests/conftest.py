@@ -30,6 +30,8 @@ torch.set_num_threads(1)
 
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+# by hand: pytest tests/test_fuzz.py --hypothesis-profile=fuzz
+hypothesis.settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=5000)
 hypothesis.settings.load_profile("ci" if IN_CI else "local")
 
 

@@ -247,6 +247,13 @@ def test_a_cache_of_another_layer_or_batch_is_refused(other, x):
     assert cache.k.shape[2] == 5
 
 
+def test_rows_of_positions_do_not_hide_that_the_batch_is_another():
+    cache, rows = KVCache(), torch.arange(5).expand(2, 5)
+    layer()(X[:, :5], positions=rows, cache=cache)
+    with pytest.raises(ValueError, match=r"expected k like the cache's, .* KVCache\(\) of its own"):
+        layer()(X[:, 5:6].repeat(3, 1, 1), positions=[5], cache=cache)
+
+
 @pytest.mark.parametrize("cache", [[], {}, (None, None), True, KVCache])
 def test_cache_must_be_a_cache(cache):
     with pytest.raises(TypeError, match=r"cache to be a KVCache, got"):
