@@ -1629,6 +1629,7 @@ def patch_offset(sent, heard):
             "got Clocks",
         ),
         ("def clocks(rate, start): return rate, start", "expected an object with apply"),
+    ],
     "ex-telling": [
         ("def telling(rotary): return torch.ones(rotary.d_head)", "do not turn stay"),
         ("def telling(rotary): return torch.zeros(rotary.d_head)", "nothing is undone"),
