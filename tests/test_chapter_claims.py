@@ -55,8 +55,8 @@ def test_costs():
 def test_what_the_records_took():
     slugs = {slug for claim in claims() for part in claim.parts for slug in part.slugs}
     minutes = [open_record(slug).cpu_s / 60 for slug in slugs]
-    assert (round(min(minutes)), round(max(minutes))) == (6, 42)
-    says("6 to 42 minutes of processor time each")
+    assert (round(min(minutes)), round(max(minutes))) == (5, 42)
+    says("5 to 42 minutes of processor time each")
 
 
 def test_the_records_that_train_the_same_pairs():
