@@ -204,3 +204,66 @@ def test_a_field_that_is_none_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "__file__", str(tmp_path / "claims.py"))
     with pytest.raises(ValueError, match=r"expected the fields of a Part, got \['anker'\]"):
         claims.__wrapped__()
+
+
+# What words say without a number
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "words", "bears"),
+    [
+        (
+            "C11",
+            "the gains add",
+            "in every pair:",
+            lambda by: {e.agree for e in by.values()} == {0},
+        ),
+        (
+            "C12",
+            "as trained, twice the length, two heads",
+            "(in one by a single needle of 192)",
+            lambda by: round(192 * min(by["needles"].gains)) == 1,
+        ),
+        (
+            "C12",
+            "needles with YaRN, eight times",
+            "in all pairs with the last one only",
+            lambda by: [e.agree == e.count for e in by.values()] == [False, False, True],
+        ),
+        (
+            "C9",
+            "in context, induction",
+            "in all four pairs of each of four shapes",
+            lambda by: [e.agree for e in by.values()] == [4, 4, 4, 4],
+        ),
+        (
+            "C9",
+            "loss on the training's text, per step",
+            "After 800 steps",
+            lambda by: by["training"].rove[-1] == "800",
+        ),
+        (
+            "C13",
+            "",
+            "With 8,192 tokens read",
+            lambda by: (
+                by["long"].rove[2] == "8192"
+                and by["long"].mean
+                > max(
+                    replace(
+                        by["long"],
+                        rope=("text", "as it is", n, "nats"),
+                        rove=("text", "RoVE", n, "nats"),
+                    ).mean
+                    for n in ("512", "2048")
+                )
+            ),
+        ),
+    ],
+)
+def test_words_without_a_number_are_what_the_effects_bear_out(name, of, words, bears):
+    (part,) = [
+        part for claim in claims() if claim.name == name for part in claim.parts if part.of == of
+    ]
+    assert words in part.seen
+    assert bears({effect.name: effect for effect in part.effects})

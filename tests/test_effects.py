@@ -77,6 +77,18 @@ def test_pairs_that_agree_must_also_be_surer_than_two_standard_errors(monkeypatc
     assert effect.agree == effect.count
     assert abs(effect.mean) < 2 * effect.error
     assert not effect.borne
+    other = replace(effect, claimed="higher")
+    assert other.agree == 0
+    assert not other.against
+
+
+def test_a_pair_that_is_even_agrees_with_nothing(monkeypatch):
+    even = {"RoPE": [1.0, 1.0, 1.0], "RoVE": [0.5, 0.5, 1.0]}
+    monkeypatch.setattr(effects, "_values", lambda slug: {"loss": even})
+    effect = Effect(*LOWER)
+    assert (effect.agree, effect.borne) == (2, False)
+    other = replace(effect, claimed="higher")
+    assert (other.agree, other.against) == (0, False)
 
 
 def test_no_more_leaves_the_room_it_is_given():

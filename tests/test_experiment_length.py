@@ -9,7 +9,7 @@ import torch
 from experiment_scripts import as_recorded, names, script, script_on_small_files
 
 from rove_lab.context_extension import yarn
-from rove_lab.evaluation import loss_by_position, perplexity_by_length
+from rove_lab.evaluation import HELD_OUT_SEED, loss_by_position, perplexity_by_length
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.records import open_record
@@ -177,6 +177,9 @@ def test_the_scores_are_the_losses_of_held_out_text(length, budget):
     text, gpt = length.Text(budget), model()
     assert text.held_out.shape == (3, 64)
     assert text.to_choose.shape == (2, 64)
+    split = length.standard_library(16)
+    for part, read in ((split.held_out, text.held_out), (split.train, text.to_choose)):
+        assert torch.equal(read, next(part.at_length(64).batches(len(read), HELD_OUT_SEED))[0])
     found = length.by_length(gpt, budget, text)
     expected = perplexity_by_length(gpt, text.held_out, [16, 32, 64])
     assert {n: score["nats per byte"] for n, score in found.items()} == {

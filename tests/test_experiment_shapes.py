@@ -4,6 +4,7 @@ import pytest
 import torch
 from experiment_scripts import names, script_on_small_files
 
+from rove_lab.evaluation import HELD_OUT_SEED
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.training import TrainConfig
@@ -69,6 +70,31 @@ def test_yarn_is_on_at_the_lengths_that_were_chosen_for(shapes):
     with at(64):
         assert gpt.blocks[0].attn.rotary.scaling.beta_fast == 2.0
         assert not torch.equal(gpt(tokens), trained)
+
+
+def test_held_out_text_is_scored_and_beta_fast_chosen_on_text_of_the_training(
+    shapes, budget, monkeypatch
+):
+    read = {"perplexity_by_length": [], "choose_beta_fast": []}
+
+    def noting(inner, texts):
+        def noted(model, tokens, *rest, **named):
+            texts.append(tokens)
+            return inner(model, tokens, *rest, **named)
+
+        return noted
+
+    for name, texts in read.items():
+        monkeypatch.setattr(shapes, name, noting(getattr(shapes, name), texts))
+    shapes.run(budget, "1 layer, 2 heads", seed=0)
+    text = shapes.standard_library(16)
+    for part, count, texts in (
+        (text.held_out, 3, read["perplexity_by_length"]),
+        (text.train, 2, read["choose_beta_fast"]),
+    ):
+        expected = next(part.at_length(64).batches(count, HELD_OUT_SEED))[0]
+        assert texts
+        assert all(torch.equal(tokens, expected) for tokens in texts)
 
 
 def test_it_stops_where_a_training_was_stopped(shapes, budget, monkeypatch):
