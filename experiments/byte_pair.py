@@ -75,7 +75,7 @@ def run(budget: Budget, name: str, seed: int) -> dict[str, Any]:
     if budget.folder == CPU.folder and budget != CPU:
         raise ValueError(
             f"expected another folder for another budget, got {budget.folder}: the package's own "
-            "models would be lost. Add --change 'folder=\"_build/byte_models\"'."
+            "models would be lost. Add --folder, and --change 'folder=\"_build/byte_models\"'."
         )
     config = budget.models[name]
     text = standard_library(config.n_ctx)

@@ -3,6 +3,7 @@ r"""One question, one script: the same jobs for every seed, side by side, and on
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from rove_lab.arguments import check_size
-from rove_lab.records import Record, check_seeds, write_record
+from rove_lab.records import Record, check_folder, check_seeds, write_record
 from rove_lab.settings import changed
 from rove_lab.surroundings import surroundings
 from rove_lab.train_config import TrainConfig
@@ -40,6 +41,7 @@ def described(value: Any) -> Any:
 
     Raises:
         TypeError: If there is something else inside.
+        ValueError: If a number is not finite.
 
     Example:
         >>> described({"planes": (0, 1), "rate": 1e-3})
@@ -60,6 +62,8 @@ def _inside(value: Any) -> Any:
         return {str(name): _inside(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_inside(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected a budget of finite numbers, got {value}: JSON has no such.")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(
@@ -231,7 +235,7 @@ class Experiment:
             workers: int | None = None,
             gpu: bool = False,
             change: tuple[str, ...] = (),
-            folder: Path = self.root / "results" / self.slug,
+            folder: Path | None = None,
         ) -> None:
             """Do every job for every seed, and write the record.
 
@@ -239,19 +243,24 @@ class Experiment:
                 seeds: Repetitions, three or more for an experiment.
                 workers: Jobs at a time; two on a CPU, with a thread each, and one on a GPU.
                 gpu: Spend the budget for a GPU instead of the one for two cores of a CPU.
-                change: Settings of the budget to set otherwise, such as training.steps=4.
-                folder: Where record.json goes.
+                change: Settings of the budget to set otherwise, such as training.steps=4; one each.
+                folder: Where record.json goes; by default where the repository keeps it.
             """
             if any(one.partition("=")[0].rpartition(".")[2] == "seed" for one in change):
                 sys.exit(
                     f"expected --seeds, got --change {' '.join(change)}: every job gets its own."
                 )
+            kept = self.root / "results" / self.slug
+            if change and folder is None:
+                sys.exit(f"expected --folder beside --change: {kept} is for the budget as it is.")
+            folder = kept if folder is None else folder
             if not gpu:
                 # Small models are faster on a core. The second is for a Mac, and for Accelerate.
                 os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
             elif not torch.cuda.is_available():
                 sys.exit("expected a GPU, got none: leave out --gpu for the budget of two cores.")
             try:
+                check_folder(folder)
                 check_seeds([*range(seeds)], self.kind)
                 budget = changed(self.gpu_budget if gpu else self.budget, change)
             except (TypeError, ValueError) as error:
@@ -264,7 +273,7 @@ class Experiment:
                 sys.exit("interrupted: no record was written")
             print(f"wrote {write_record(record, folder)}", flush=True)
 
-        tyro.cli(main, description=self.question)
+        tyro.cli(main, description=self.question, config=(tyro.conf.UseAppendAction,))
 
 
 def _timed(
@@ -273,6 +282,7 @@ def _timed(
     started = time.process_time()
     try:
         numbers = run(budget, *names, seed)
+        json.dumps(numbers, allow_nan=False, default=float)  # what no record can hold ends here
     except Exception as error:
         error.add_note(f"in the job {', '.join([*names, f'seed {seed}'])}")
         raise

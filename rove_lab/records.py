@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -230,6 +231,21 @@ def open_record(slug: str) -> Record:
     if slug not in found:
         raise ValueError(f"expected a record among {sorted(found)}, got {slug!r}.")
     return read_record(found[slug])
+
+
+def check_folder(folder: Path | str) -> None:
+    """Refuses a folder that ``record.json`` could not be written to, and makes nothing.
+
+    Raises:
+        ValueError: If the folder, what it would be made in, or the file's place is something else
+            or not ours to write.
+    """
+    folder = Path(folder).absolute()
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK) or (folder / "record.json").is_dir():
+        raise ValueError(
+            f"expected a folder to write record.json to, got {folder}: choose another."
+        )
 
 
 def check_seeds(seeds: list[int], kind: str) -> None:

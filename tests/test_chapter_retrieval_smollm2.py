@@ -46,7 +46,7 @@ def test_the_chapter_says_what_a_text_costs(words):
     assert f"RoVE in all planes {first}, {second} and {third} nats a token, in every draw" in words
     assert (dearer("text", "RoVE") > 0).all()
     slow = [cost("text", "RoVE, 16 slowest", length) for length in range(3)]
-    assert f"cost nothing in 512 tokens ({slow[0]})" in words
+    assert f"cost nothing that shows in a text of 512 tokens ({slow[0]})" in words
     assert f"they cost {slow[1]} with 2,048 tokens read and {slow[2]} with 8,192" in words
     _, short, long = means("text", "RoVE, 16 slowest, YaRN", 3)
     assert f"({short} with YaRN in all); at 8,192 it does not ({long})" in words
@@ -69,8 +69,35 @@ def test_the_chapter_says_what_an_answer_costs(words):
     by_length = [sorted(float(means(task, "RoVE")[n]) for task in ASKED) for n in range(2)]
     said = [f"{costs[0]:.2f} to {costs[-1]:.2f}" for costs in by_length]
     assert "All planes cost {} and {}:".format(*said) in words
-    assert f"{cost('needle', 'YaRN', 1)} on needles, or harm" in words
-    assert f"harm, {cost('common words', 'YaRN', 1)} on common words" in words
+    alone = {task: cost(task, "YaRN", 0).removeprefix("−") for task in ASKED}
+    said = "YaRN without RoVE costs common words {} among 512 tokens and gains variables {}"
+    assert said.format(alone["common words"], alone["variables"]) in words
+    assert f"and needles {alone['needle']}; among 2,048 it does nothing sure" in words
+    for task in ASKED:
+        at_512, at_2048 = dearer(task, "YaRN").unbind(1)
+        assert (at_512 > 0).all() == (task == "common words")
+        assert abs(at_2048.mean()) < 2 * at_2048.std() / 4**0.5
+
+
+def test_the_chapter_says_what_yarn_takes_away(words):
+    def eased(task):
+        return dearer(task, "RoVE, 16 slowest") - dearer(task, "RoVE, 16 slowest, YaRN")
+
+    for task in ("text", "needle", "variables"):
+        assert (eased(task)[:, 1] > 0).all()
+        share = eased(task)[:, 1].mean() / dearer(task, "RoVE, 16 slowest")[:, 1].mean()
+        assert 0.4 < share < 0.65
+    at_2048 = eased("common words")[:, 1]
+    assert at_2048.min() < 0 < at_2048.max()
+    assert abs(eased("text")[:, 2].mean()) < 0.02
+    assert "about half of what the slow half costs text, needles and variables at 2,048" in words
+    assert "(on common words the draws disagree), and nothing of what it costs text at" in words
+
+
+def test_the_chapter_says_what_its_records_took(words):
+    minutes = [open_record(slug).cpu_s / 60 for slug in ("retrieval", "needles", "smollm2")]
+    said = "three records, whose work took {:.0f}, {:.0f} and {:.0f} minutes of processor time"
+    assert said.format(*minutes) in words
 
 
 def test_the_chapter_says_how_many_tokens_are_right_and_that_no_answer_is(words):
@@ -86,7 +113,7 @@ def test_chapter_9_and_the_summary_say_what_the_slow_half_costs(words):
     _, short, long = means("text", "RoVE, 16 slowest")
     said = f"with 2,048 tokens read it costs SmolLM2 {short} nats a token, with 8,192 it costs"
     assert f"{said} {long}" in words_of("09_retrofit")
-    assert f"free in 512 tokens, costs {long} nats a token in 8,192" in words
+    assert f"free in a text of 512 tokens, costs {long} nats a token in one of 8,192" in words
 
 
 def test_the_log_says_the_same():

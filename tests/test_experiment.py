@@ -213,11 +213,57 @@ def test_two_jobs_that_fail_are_both_named(threads):
 
 
 def test_a_change_of_seeds_that_would_do_nothing_is_refused(monkeypatch):
-    words = ["a.py", "--change", "lengths=[3]", "training.seed=5"]
+    words = ["a.py", "--change", "lengths=[3]", "--change", "training.seed=5"]
     monkeypatch.setattr(sys, "argv", words)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(SystemExit, match=r"expected --seeds, got --change .*seed=5: every job"):
         experiment(lambda budget, seed: {"a": 1.0}).command_line()
+
+
+def command(monkeypatch, tmp_path, *words):
+    """Run the command line on a small budget, and read the record it wrote."""
+    monkeypatch.setattr(sys, "argv", ["a.py", "--workers", "1", *words])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    experiment(lambda budget, seed: {"a": 1.0}).command_line()
+    return read_record(tmp_path)
+
+
+def test_every_change_counts_however_many_there_are(monkeypatch, tmp_path):
+    words = ["--folder", str(tmp_path), "--change", "lengths=[3]", "--change", "training.steps=7"]
+    config = command(monkeypatch, tmp_path, *words).config
+    assert config["lengths"] == [3]
+    assert config["training"]["steps"] == 7
+
+
+def test_a_changed_budget_does_not_overwrite_the_record_of_the_whole(monkeypatch, tmp_path):
+    with pytest.raises(SystemExit, match=r"expected --folder beside --change: .*results"):
+        command(monkeypatch, tmp_path, "--change", "lengths=[3]")
+
+
+def test_a_folder_that_is_none_is_refused_before_any_job(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"expected a folder to write record\.json to, got .*file"):
+        command(monkeypatch, tmp_path, "--folder", str(tmp_path / "file" / "below"))
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_numbers_that_no_record_can_hold_end_the_job_that_gave_them():
+    asked = []
+
+    def diverge(budget, seed):
+        asked.append(seed)
+        return {"loss": float("nan") if seed == 1 else 1.0}
+
+    with pytest.raises(ValueError, match="JSON") as caught:
+        experiment(diverge).record(Budget(), [0, 1, 2])
+    assert asked == [0, 1]
+    assert "in the job seed 1" in " ".join(caught.value.__notes__)
+
+
+def test_a_budget_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="expected a budget of finite numbers, got inf"):
+        described({"rate": float("inf")})
 
 
 def test_numbers_keep_six_digits_however_small():

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from experiment_scripts import names, script_on_small_files
+from experiment_scripts import ROOT, names, script_on_small_files
 
 from rove_lab.evaluation import HELD_OUT_SEED
 from rove_lab.experiment import described
 from rove_lab.model import GPT, GPTConfig
+from rove_lab.records import read_record
 from rove_lab.training import TrainConfig
 
 SMALL = GPTConfig(n_ctx=16, d_model=16, n_heads=2, n_layers=1, base=100.0, rotate_values=False)
@@ -107,3 +108,16 @@ def test_it_stops_where_a_training_was_stopped(shapes, budget, monkeypatch):
     monkeypatch.setattr(shapes, "train_matched", stopped)
     with pytest.raises(KeyboardInterrupt):
         shapes.run(budget, "2 layers, 1 head", seed=0)
+
+
+def test_the_committed_record_is_what_the_script_would_write(shapes):
+    values = read_record(ROOT / "results" / "shapes").values
+    assert names(values) == expected_names(shapes.CPU)
+    for shape in values.values():
+        chosen = [
+            beta
+            for arm in shape["chosen"].values()
+            for of in arm.values()
+            for beta in of["beta_fast"]
+        ]
+        assert {*chosen} <= {*shapes.CPU.betas}

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiment_scripts import names, script
+from experiment_scripts import ROOT, names, script
 from rove_models import ARCHITECTURES
 
 from rove_lab.context_extension import yarn
 from rove_lab.huggingface import enable_rove
 from rove_lab.prompt_scores import prompt_scores
+from rove_lab.records import read_record
 
 WEIGHTS = "a small model of the tests"
 SCORES = dict.fromkeys(["nats", "tokens right", "answers right"])
@@ -92,3 +93,11 @@ def test_yarn_and_planes_are_crossed_and_the_gpu_reads_beyond_the_window(smollm2
         longest = max(n for lengths in budget.prompts.values() for n in lengths)
         assert longest <= smollm2.TEXT_BEFORE + smollm2.FOLLOWING
     assert longest == 4 * 8192
+
+
+def test_the_committed_record_is_what_the_script_would_write(smollm2):
+    values = read_record(ROOT / "results" / "smollm2").values
+    assert names(values) == {
+        task: {how: {str(n): SCORES for n in lengths} for how in smollm2.CPU.conditions}
+        for task, lengths in smollm2.CPU.prompts.items()
+    }

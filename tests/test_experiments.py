@@ -105,8 +105,9 @@ def test_there_is_a_budget_for_two_cores_and_a_larger_one_for_a_gpu(experiment):
 
 def test_a_record_is_made_anew_by_one_command(tmp_path):
     record = read_record(RECORDS["messenger"])
-    command = [sys.executable, "experiments/messenger.py", "--folder", str(tmp_path), "--change"]
-    command += [f"trials.{trial}.training.steps=1" for trial in record.config]
+    command = [sys.executable, "experiments/messenger.py", "--folder", str(tmp_path)]
+    for trial in record.config:
+        command += ["--change", f"trials.{trial}.training.steps=1"]
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -131,8 +132,9 @@ def test_a_record_is_made_anew_by_one_command(tmp_path):
     )
 
 
-def test_a_change_that_cannot_be_is_refused_with_its_reason():
+def test_a_change_that_cannot_be_is_refused_with_its_reason(tmp_path):
     command = [sys.executable, "experiments/messenger.py", "--change", "trials.edges.steps=1"]
+    command += ["--folder", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
     assert done.returncode != 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rove_lab import records
-from rove_lab.records import Record, open_record, read_record, write_record
+from rove_lab.records import Record, check_folder, open_record, read_record, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = Record(
@@ -175,3 +175,13 @@ def test_an_installed_package_brings_its_records(tmp_path, monkeypatch):
     write_record(RECORD, tmp_path / "rove_lab" / "results" / "slug")
     monkeypatch.setattr(records, "__file__", str(tmp_path / "rove_lab" / "records.py"))
     assert open_record("slug") == RECORD
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_and_nothing_made(tmp_path):
+    check_folder(tmp_path / "new" / "deep")
+    assert [*tmp_path.iterdir()] == []
+    (tmp_path / "file").touch()
+    (tmp_path / "taken" / "record.json").mkdir(parents=True)
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken"):
+        with pytest.raises(ValueError, match=r"expected a folder to write record\.json to, got"):
+            check_folder(folder)
