@@ -178,8 +178,10 @@ def _expression(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: boo
     """Every plane (a, b) turned to (a cos - b sin, b cos + a sin); the other way for sign -1."""
     pair, axis = _planes(interleaved)
     a, b = x.to(cos.dtype).unflatten(-1, pair).unbind(axis)
-    turned = torch.stack((a * cos - b * (sign * sin), b * cos + a * (sign * sin)), axis)
-    return turned.flatten(-2).to(x.dtype)
+    sin = sign * sin
+    # rounded before they are joined: a compiler writes what is joined to memory
+    a, b = (a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)
+    return torch.stack((a, b), axis).flatten(-2)
 
 
 def _recorded(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
