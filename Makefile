@@ -12,7 +12,7 @@ VENV_PYTHON := .venv/bin/python
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test test-all mutants format repository clean clean-all
+.PHONY: help book serve test test-all mutants bench format repository clean clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name words; do printf 'make %-12s %s\n' "$$name" "$$words"; done
@@ -37,6 +37,9 @@ test-all: $(READY) ## the same, with the tests that are too long for every run
 mutants: $(READY) ## change the mathematics at random and see whether the tests notice (a quarter of an hour)
 	@$(VENV_PYTHON) benchmarks/mutation.py
 
+bench: $(READY) ## measure what rotations cost, beside other people's: results/rotation_speed
+	@$(VENV_PYTHON) tools/steps.py bench
+
 format: $(READY) ## format the code, mend what ruff can mend, strip the notebooks' outputs
 	@$(VENV_PYTHON) -m nbstripout book/*.ipynb
 	@$(VENV_PYTHON) -m ruff check --fix .
@@ -48,5 +51,5 @@ repository: ## point every file at another repository: make repository URL=https
 clean: ## remove the built book and the tools' caches
 	rm -rf _build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
-clean-all: clean ## remove .venv too
-	rm -rf .venv
+clean-all: clean ## remove .venv and .bench too
+	rm -rf .venv .bench

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rove_lab.arguments import check_flag, check_floating
-from rove_lab.rotation import as_positions
+from rove_lab.rotation import as_positions, autocasting
 
 __all__ = ["attend", "attention_mask", "check_heads", "positions_of"]
 
@@ -203,23 +203,6 @@ def check_heads(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
             f"expected heads divisible by n_kv_heads, got {q.shape[-3]} and {k.shape[-3]} "
             "([..., heads, pos, d_head]: are the heads and pos axes swapped?)."
         )
-
-
-def autocasting(x: Tensor) -> bool:
-    """Whether autocast is on for the device of ``x``.
-
-    Args:
-        x: Any tensor.
-
-    Returns:
-        True inside ``torch.autocast`` for that device.
-
-    Example:
-        >>> autocasting(torch.zeros(1))
-        False
-    """
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _check_mask(attn_mask: Tensor, shape: tuple[int, ...], device: torch.device) -> None:

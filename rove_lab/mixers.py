@@ -17,6 +17,7 @@ from rove_lab.kernels import channel_frequencies, quarter_turn
 from rove_lab.masking import Positions, positions_of
 from rove_lab.matrix_mixer import Mixer, check_factors, kronecker_rank, pair
 from rove_lab.rotary import RotaryEmbedding
+from rove_lab.rotation import autocasting
 
 __all__ = [
     "BlockToeplitzMixer",
@@ -219,6 +220,11 @@ class RotaryMixer(Mixer):
         # float64 on the CPU, as the rotation itself keeps its angles
         self.positions = here.cpu().to(torch.float64, copy=True)
         self.key_positions = there.cpu().to(torch.float64, copy=True)
+        frequencies, first = channel_frequencies(rotary)[:, None], self.positions[:1]
+        self._phases, self._key_phases = (  # from the first query on, to keep the angles small
+            torch.exp(1j * (frequencies * (at - first)))
+            for at in (self.positions, self.key_positions)
+        )
 
     def double(self) -> RotaryMixer:
         """The same mixer with its factors in float64."""
@@ -230,18 +236,17 @@ class RotaryMixer(Mixer):
         return torch.stack((W.mT, quarter_turn(W, self.rotary).mT), 1)  # [d_head, 2, d_in]
 
     def _blocks(self, columns: Tensor, i: int, keys: slice, out: Tensor | None = None) -> Tensor:
-        # psi^T = cos(delta w) W_V^T + sin(delta w) (J W_V)^T, row by row (w = 0: nothing turns).
-        offsets = self.key_positions[keys] - self.positions[i]
-        angles = channel_frequencies(self.rotary)[:, None] * offsets
-        gate = self.pattern[i, keys].to(columns.dtype)
-        cos, sin = (
-            (gate * wave.to(gate.dtype).to(self.device))[..., None]  # [d_head, keys, 1]
-            for wave in (angles.cos(), angles.sin())
-        )
-        P_W, J_W = columns.split(1, 1)  # [d_head, 1, d_in]
+        if autocasting(columns):  # it would round the factors
+            with torch.autocast(self.device.type, enabled=False):
+                return self._blocks(columns, i, keys, out)
+        # psi^T = cos(delta w) W_V^T + sin(delta w) (J W_V)^T (w = 0: nothing turns): for each row
+        # one product [keys, 2] @ [2, d_in], which writes each number once
+        phases = self._key_phases[:, keys] * self._phases[:, i : i + 1].conj()
+        waves = torch.view_as_real(phases).to(columns.dtype).to(self.device)  # cos and sin of j - i
+        gated = waves * self.pattern[i, keys, None].to(columns.dtype)
         if out is not None and out.dtype == columns.dtype:
-            return torch.mul(cos, P_W, out=out).addcmul_(sin, J_W)
-        blocks = torch.addcmul(cos * P_W, sin, J_W).to(self.dtype)
+            return torch.bmm(gated, columns, out=out)
+        blocks = torch.bmm(gated, columns).to(self.dtype)
         return blocks if out is None else out.copy_(blocks)
 
     def _product(self, x: Tensor) -> Tensor:

@@ -41,9 +41,10 @@ class Rotation:
     ) -> None:
         self.angles, self.d_head = angles, d_head
         self.interleaved, self.trailing = interleaved, trailing
-        self.cos = angles.cos().float().to(device)
-        self.sin = angles.sin().float().to(device)
-        self._channels = self._by_channel(self.cos, self.sin)
+        apart = torch.compiler.is_compiling() and not angles.requires_grad
+        cos, sin = (_cos_and_sin if apart else _rounded_once)(angles)
+        self.cos, self.sin = cos.to(device), sin.to(device)
+        self._cos_by_channel = self._by_channel(self.cos)
 
     def apply(self, x: Tensor) -> Tensor:
         r"""From each token's own frame to the common one, :math:`R_t x_t`.
@@ -107,43 +108,126 @@ class Rotation:
         return self.apply(x)
 
     def _turn(self, x: Tensor, sign: int) -> Tensor:
-        cos, sin = self._tables(x)
-        rotary_dim = cos.shape[-1]
-        rest = self.d_head - rotary_dim
+        self._check(x)
+        if autocasting(x):  # there is nothing to cast, and it refuses to stack some half precisions
+            with torch.autocast(x.device.type, enabled=False):
+                return self._turn(x, sign)
+        rest = self.d_head - 2 * self.cos.shape[-1]
         before, after = x, x
         if rest:
-            split = [rest, rotary_dim] if self.trailing else [rotary_dim, rest]
+            split = [rest, self.d_head - rest] if self.trailing else [self.d_head - rest, rest]
             before, after = x.split(split, -1)
-        turning = (after if self.trailing else before).to(cos.dtype)
-        # (a, b) to (a cos - b sin, b cos + a sin), on whole heads: half of one is slow to walk
-        pair, axis = self._planes
-        a, b = turning.unflatten(-1, pair).unbind(axis)
-        partner = torch.stack((b, a), axis).flatten(-2)
-        turned = (turning * cos + partner * (sign * sin)).to(x.dtype)
+        turned = self._turned(after if self.trailing else before, sign)
         if rest == 0:
             return turned
         return torch.cat((before, turned) if self.trailing else (turned, after), -1)
 
-    @property
-    def _planes(self) -> tuple[tuple[int, int], int]:
-        # a plane's two channels lie side by side, or half the rotated channels apart
-        return ((-1, 2), -1) if self.interleaved else ((2, -1), -2)
-
-    def _by_channel(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """The tables of the planes as factors of each channel and of its partner."""
-        _, axis = self._planes
-        return (
-            torch.stack((cos, cos), axis).flatten(-2),
-            torch.stack((-sin, sin), axis).flatten(-2),
-        )
-
-    def _tables(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        how = "the rotation with rotary(positions, device=x.device)"
-        check_tokens(x, self.cos.shape[:-1], self.d_head, self.cos.device, "positions", how)
+    def _turned(self, x: Tensor, sign: int) -> Tensor:
+        cos, sin, by_channel = self.cos, self.sin, self._cos_by_channel
         if x.dtype == torch.float64:
             cos, sin = self.angles.cos().to(x.device), self.angles.sin().to(x.device)
-            return self._by_channel(cos, sin)
-        return self._channels
+            by_channel = self._by_channel(cos)
+        # a compiler fuses the expression, derives its backward, and refuses a `jvp`
+        if torch.compiler.is_compiling() or cos.requires_grad:
+            return _expression(x, cos, sin, sign, self.interleaved)
+        return _recorded(x, by_channel, sin, sign, self.interleaved)
+
+    def _by_channel(self, cos: Tensor) -> Tensor:
+        _, axis = _planes(self.interleaved)
+        return torch.stack((cos, cos), axis).flatten(-2)
+
+    def _check(self, x: Tensor) -> None:
+        how = "the rotation with rotary(positions, device=x.device)"
+        check_tokens(x, self.cos.shape[:-1], self.d_head, self.cos.device, "positions", how)
+
+
+def _rounded_once(angles: Tensor) -> tuple[Tensor, Tensor]:
+    return angles.cos().float(), angles.sin().float()
+
+
+# A compiler would fuse the tables into every rotation, and take each cosine once a head. What is an
+# operator of its own is done once.
+_cos_and_sin = torch.library.custom_op(
+    "rove_lab::cos_and_sin", _rounded_once, mutates_args=(), schema="(Tensor x) -> (Tensor, Tensor)"
+)
+_cos_and_sin.register_fake(_rounded_once)
+
+
+def _planes(interleaved: bool) -> tuple[tuple[int, int], int]:
+    """How channels unflatten into planes, and the axis of a plane's two channels."""
+    # which lie side by side, or half the rotated channels apart
+    return ((-1, 2), -1) if interleaved else ((2, -1), -2)
+
+
+def _expression(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
+    """Every plane (a, b) turned to (a cos - b sin, b cos + a sin); the other way for sign -1."""
+    pair, axis = _planes(interleaved)
+    a, b = x.to(cos.dtype).unflatten(-1, pair).unbind(axis)
+    sin = sign * sin
+    # rounded before they are joined: a compiler writes what is joined to memory
+    a, b = (a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)
+    return torch.stack((a, b), axis).flatten(-2)
+
+
+def _recorded(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
+    turned: Tensor = _Turned.apply(x, cos, sin, sign, interleaved)  # type: ignore[no-untyped-call]
+    return turned
+
+
+class _Turned(torch.autograd.Function):
+    """The same step by step, with the opposite turn as its backward: the tables are all it keeps.
+
+    Here a cosine stands for each channel, not for each plane.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
+        pair, axis = _planes(interleaved)
+        wide = x.to(cos.dtype)
+        turned = wide * cos  # the one new tensor: to make another costs more than the arithmetic
+        a, b = wide.unflatten(-1, pair).unbind(axis)
+        turned_a, turned_b = turned.unflatten(-1, pair).unbind(axis)
+        turned_a.addcmul_(b, sin, value=-sign)
+        turned_b.addcmul_(a, sin, value=sign)
+        return turned.to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, cos, sin, *ctx.how = inputs
+        ctx.save_for_backward(cos, sin)
+        ctx.save_for_forward(x, cos, sin)  # forgotten at once where nothing goes forward
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        sign, interleaved = ctx.how
+        return _recorded(grad, cos, sin, -sign, interleaved), None, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, *how: Any
+    ) -> tuple[Tensor, int]:
+        axes = x.dim() - (in_dims[0] is not None)
+
+        def leading(tensor: Tensor, dim: int | None) -> Tensor:
+            if dim is None:
+                return tensor
+            tensor = tensor.movedim(dim, 0)  # and then axes that broadcast, down to its own
+            return tensor[(slice(None), *[None] * (axes + 1 - tensor.dim()))]
+
+        x, cos, sin = map(leading, (x, cos, sin), in_dims)
+        return _recorded(x, cos, sin, *how), 0
+
+    @staticmethod
+    def jvp(
+        ctx: Any, dx: Tensor | None, dcos: Tensor | None, dsin: Tensor | None, *_: None
+    ) -> Tensor | None:
+        x, cos, sin = ctx.saved_tensors
+        tangent = None if dx is None else _recorded(dx, cos, sin, *ctx.how)
+        if dcos is None or dsin is None:
+            return tangent
+        moved = _recorded(x, dcos, dsin, *ctx.how)  # the tables enter linearly too
+        return moved if tangent is None else tangent + moved
 
 
 def check_tokens(
@@ -190,3 +274,20 @@ def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
     if positions.is_floating_point() and not unread and not positions.isfinite().all():
         raise ValueError("expected finite positions, got NaN or infinity.")
     return positions
+
+
+def autocasting(x: Tensor) -> bool:
+    """Whether autocast is on for the device of ``x``.
+
+    Args:
+        x: Any tensor.
+
+    Returns:
+        True inside ``torch.autocast`` for that device.
+
+    Example:
+        >>> autocasting(torch.zeros(1))
+        False
+    """
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)

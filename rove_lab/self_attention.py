@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from rove_lab.arguments import check_flag, check_size
-from rove_lab.masking import Positions, attend, autocasting, positions_of
+from rove_lab.masking import Positions, attend, positions_of
 from rove_lab.rotary import RotaryEmbedding, Rotation
+from rove_lab.rotation import autocasting
 
 __all__ = ["KVCache", "RotarySelfAttention", "SharedRotations"]
 

@@ -165,6 +165,17 @@ def test_every_test_runs_in_one_stage_and_slow_ones_in_test_all() -> None:
             assert sum(selects(stage, mark | {"slow"}) for stage in stages) == count
 
 
+def test_what_is_measured_beside_goes_into_a_folder_that_only_the_benchmark_reads() -> None:
+    install, measure = (step.command for step in steps.bench())
+    assert {"--no-deps", "--target", ".bench"} <= {*install}
+    assert "/.bench/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    assert (ROOT / measure[-1]).is_file()
+    needed = (ROOT / "benchmarks" / "requirements.txt").read_text(encoding="utf-8")
+    ours = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    for line in needed.splitlines():
+        assert line.startswith("#") or (line not in ours and re.fullmatch(r"[\w-]+==[\d.]+", line))
+
+
 def test_notebooks_run_on_the_kernel_of_this_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +267,6 @@ def test_make_lists_its_targets() -> None:
         check=True,
     )
     listed = re.findall(r"^make ([a-z-]+)", done.stdout, re.MULTILINE)
-    assert {"book", "serve", "test", "test-all", "format", "clean", "repository", "help"} <= set(
+    assert {"book", "serve", "test", "test-all", "bench", "format", "clean", "repository"} <= set(
         listed
     )

@@ -1,7 +1,7 @@
 """Run one of the Makefile's tasks step by step, saying what it does and how far it is.
 
-Usage, by `make`: `python tools/steps.py set-up | book | test | test-all`. It needs the standard
-library alone: `set-up` runs on the reader's own Python, before `.venv` exists.
+Usage, by `make`: `python tools/steps.py set-up | book | test | test-all | bench`. It needs the
+standard library alone: `set-up` runs on the reader's own Python, before `.venv` exists.
 """
 
 import os
@@ -107,7 +107,22 @@ def check_all() -> list[Step]:
     return check(also="(slow or not slow)")
 
 
-TASKS = {"set-up": set_up, "book": book, "test": check, "test-all": check_all}
+def bench() -> list[Step]:
+    """Measure the rotations beside other people's, which go into a folder that only this reads."""
+    install = ("-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--no-deps")
+    return [
+        Step(
+            "install benchmarks/requirements.txt into .bench",
+            python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
+        ),
+        Step(
+            "measure what rotations cost (some forty minutes of an idle machine)",
+            python("benchmarks/rotation_speed.py"),
+        ),
+    ]
+
+
+TASKS = {"set-up": set_up, "book": book, "test": check, "test-all": check_all, "bench": bench}
 
 
 def environment() -> dict[str, str]:
