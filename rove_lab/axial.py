@@ -88,8 +88,9 @@ class AxialRotary:
             )
         device = torch.device(rows.device if device is None else device)
         by_row, by_column = (self._axis(axis, device=device) for axis in (rows, columns))
-        angles = torch.cat((by_row.angles, by_column.angles), -1)
-        return Rotation(angles, self.d_head, self.interleaved, False, device)
+        with torch.inference_mode(False):  # as a rotary embedding's, they must serve training too
+            angles = torch.cat((by_row.angles, by_column.angles), -1)
+            return Rotation(angles, self.d_head, self.interleaved, False, device)
 
     def __repr__(self) -> str:
         interleaved = ", interleaved=True" if self.interleaved else ""

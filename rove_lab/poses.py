@@ -73,8 +73,10 @@ class Poses:
         device = torch.device(matrices.device if device is None else device)
         # first home, then to float64: a device without float64 cannot do both in one copy
         home = "meta" if matrices.is_meta else "cpu"
-        with torch.inference_mode(False):
-            exact = matrices.to(home).to(torch.float64)
+        grad = torch.is_grad_enabled()  # leaving inference mode would turn gradients on
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+            # a copy: what is done to the tensor later must not reach one table of three
+            exact = matrices.to(home).to(torch.float64, copy=True)
             if not (torch.compiler.is_compiling() or matrices.is_meta):  # no values to look at
                 _check_rigid(exact)
             self.matrices = exact
