@@ -188,6 +188,20 @@ def test_scales_and_intrinsics_are_refused():
         Poses(scaled, 4)
 
 
+def test_rotations_may_be_rounded_a_little():
+    slightly, too_far = SPATIAL.clone(), SPATIAL.clone()
+    slightly[:, :3, :3] *= 1 + 2e-5
+    too_far[:, :3, :3] *= 1 + 1e-4
+    assert Poses(slightly, 4).d_head == 4
+    with pytest.raises(ValueError, match=r"off by 0\.0002 from orthogonal"):
+        Poses(too_far, 4)
+    slightly[0, 3, 0], too_far[0] = 5e-5, SPATIAL[0]
+    assert Poses(slightly, 4).d_head == 4
+    too_far[:, :3, :3], too_far[0, 3, 0] = SPATIAL[:, :3, :3], 2e-4
+    with pytest.raises(ValueError, match=r"last row 0 0 0 1, got \[0\.0002, 0"):
+        Poses(too_far, 4)
+
+
 def test_reflections_are_refused():
     mirrored = (
         se3([0.0, 0.0, 0.0], [0.1, 0.2, 0.3]) @ torch.diag(torch.tensor([1.0, 1, -1, 1])).double()
