@@ -83,6 +83,14 @@ def test_tables_may_lie_elsewhere():
     assert rotation.apply(torch.ones(1, 4, 8, device="meta")).device.type == "meta"
 
 
+def test_what_has_no_values_has_none_elsewhere():
+    here, nowhere = torch.zeros(2), torch.zeros(2, device="meta")
+    for rows, columns in ((here, nowhere), (nowhere, here)):
+        expected = rf"both on meta, got them on {rows.device} and {columns.device}: make"
+        with pytest.raises(ValueError, match=expected):
+            AxialRotary(8)(rows=rows, columns=columns)
+
+
 def test_it_says_what_it_is():
     assert repr(AxialRotary(8)) == "AxialRotary(8, base=10000.0)"
     assert repr(AxialRotary(8, base=100, interleaved=True)) == (

@@ -148,6 +148,15 @@ def test_tables_may_lie_elsewhere():
         assert poses.apply(torch.ones(1, 5, 8, device="meta")).device.type == "meta"
 
 
+def test_what_has_no_values_has_none_elsewhere():
+    with pytest.raises(ValueError, match="poses with values for cpu, got them on meta: leave out"):
+        Poses(SPATIAL.to("meta"), 8, device="cpu")
+    here, nowhere = torch.zeros(2), torch.zeros(2, device="meta")
+    for x, y in ((here, nowhere), (nowhere, here)):
+        with pytest.raises(ValueError, match=rf"all on meta, got them on {x.device}, {y.device}, "):
+            planar_poses(x=x, y=y, heading=here, d_head=3)
+
+
 # --- refusals ----------------------------------------------------------------------------------
 
 
