@@ -1532,6 +1532,14 @@ def suite(right, chances):
             """
 def patch_offset(sent, heard):
     sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
+    return (sent / heard).angle().flip(0)
+""",
+            "columns first and the wrong way round",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
     return (sent / heard).angle()
 """,
             "not the other way round",
@@ -1607,6 +1615,23 @@ def between(E_i, E_j):
         (_CLOCKS.format(dual="self.of(x, lambda u, w: (s * u, w + t * u))"), "inverted, too"),
         (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w))"), "w changes as well"),
         (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w - t * u))"), "divided by the rate"),
+        (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w + t * u / s))"), "not added"),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "u / s, w"),
+            "undo: the start is still on",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "u - t * w, w"),
+            "undo: the rate is still on",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "u + t * w, w"),
+            "apply: only the start is there",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "s * u, w"),
+            "apply: only the rate is there",
+        ),
         (
             _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "s * u, w + t * u"),
             "undo: the transpose undoes a turn",
