@@ -86,10 +86,16 @@ class AxialRotary:
                 f"{list(columns.shape)} columns: for a grid of h by w patches, row by row, "
                 "rows=torch.arange(h).repeat_interleave(w), columns=torch.arange(w).repeat(h)."
             )
+        if rows.is_meta != columns.is_meta:
+            raise ValueError(
+                "expected rows and columns both with values or both on meta, got them on "
+                f"{rows.device} and {columns.device}: make them in one place."
+            )
         device = torch.device(rows.device if device is None else device)
         by_row, by_column = (self._axis(axis, device=device) for axis in (rows, columns))
-        angles = torch.cat((by_row.angles, by_column.angles), -1)
-        return Rotation(angles, self.d_head, self.interleaved, False, device)
+        with torch.inference_mode(False):  # as a rotary embedding's, they must serve training too
+            angles = torch.cat((by_row.angles, by_column.angles), -1)
+            return Rotation(angles, self.d_head, self.interleaved, False, device)
 
     def __repr__(self) -> str:
         interleaved = ", interleaved=True" if self.interleaved else ""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rove_lab.arguments import check_flag, check_floating, check_number, check_size
 from rove_lab.axial import AxialRotary
-from rove_lab.masking import attend, check_heads
+from rove_lab.masking import attend, autocasting, check_heads
 from rove_lab.poses import Poses, planar_poses
 from rove_lab.shared_kv import shared_kv_attention
 
@@ -81,8 +81,8 @@ def frame_attention(
         ``[..., heads, query_pos, d_v]``; zeros for a query that may attend to nothing.
 
     Raises:
-        TypeError: If dtypes do not fit, or a frame is none.
-        ValueError: If shapes, lengths or devices do not fit.
+        TypeError: If dtypes do not fit, or a frame is none, or changes a dtype.
+        ValueError: If shapes, lengths or devices do not fit, or a frame changes a shape.
 
     Example:
         >>> from rove_lab import RotaryEmbedding, rove_attention
@@ -100,10 +100,11 @@ def frame_attention(
             f"{v.shape[-1]}: for values without frames pass rotate_values=False."
         )
     scale = q.shape[-1] ** -0.5 if scale is None else check_number("scale", scale)
-    q, k = query_frame.dual(q), key_frame.apply(k)
+    q, k = _moved(query_frame, "dual", q), _moved(key_frame, "apply", k)
     if not rotate_values:
         return attend(q, k, v, attn_mask, is_causal, scale)
-    return query_frame.undo(attend(q, k, key_frame.apply(v), attn_mask, is_causal, scale))
+    z = attend(q, k, _moved(key_frame, "apply", v), attn_mask, is_causal, scale)
+    return _moved(query_frame, "undo", z)
 
 
 class SideBySide:
@@ -137,11 +138,13 @@ class SideBySide:
             raise ValueError("expected one frame or more, got none: pass them one by one.")
         for frame in frames:
             _check_frame("each frame", frame)
-            if not isinstance(getattr(frame, "d_head", None), int):
+            width = getattr(frame, "d_head", None)
+            if isinstance(width, bool) or not isinstance(width, int):
                 raise TypeError(
                     f"expected frames with an integer d_head, got {type(frame).__name__} without: "
                     "side by side, a frame has to say how many channels it moves."
                 )
+            check_size("a frame's d_head", width)
         self.frames = frames
         self._widths = [int(frame.d_head) for frame in frames]  # type: ignore[attr-defined]
         moved = sum(self._widths)
@@ -196,8 +199,25 @@ class SideBySide:
             )
         parts = list(x.split(self._widths, -1))
         for index, frame in enumerate(self.frames):
-            parts[index] = getattr(frame, move)(parts[index])
+            parts[index] = _moved(frame, move, parts[index])
         return torch.cat(parts, -1)
+
+
+def _moved(frame: Frame, move: str, x: Tensor) -> Tensor:
+    """What a frame makes of ``x``: a user's own may broadcast, cut or cast, and must not."""
+    moved: object = getattr(frame, move)(x)
+    if not isinstance(moved, Tensor) or moved.shape != x.shape:
+        got = list(moved.shape) if isinstance(moved, Tensor) else type(moved).__name__
+        raise ValueError(
+            f"expected {type(frame).__name__}.{move} to keep the shape {list(x.shape)} of "
+            f"[..., heads, pos, d_head], got {got}: a frame moves every token in its place."
+        )
+    if moved.dtype != x.dtype and not autocasting(x):
+        raise TypeError(
+            f"expected {type(frame).__name__}.{move} to keep the dtype {x.dtype}, got "
+            f"{moved.dtype}: return its result with .to(x.dtype)."
+        )
+    return moved
 
 
 def _check_frame(name: str, frame: object) -> None:

@@ -71,10 +71,17 @@ class Poses:
                 f"channels), got {d_head}: let the others pass through with SideBySide."
             )
         device = torch.device(matrices.device if device is None else device)
+        if matrices.is_meta and device.type != "meta":
+            raise ValueError(
+                f"expected poses with values for {device}, got them on meta: leave out the device, "
+                "or make the matrices where there are values."
+            )
         # first home, then to float64: a device without float64 cannot do both in one copy
         home = "meta" if matrices.is_meta else "cpu"
-        with torch.inference_mode(False):
-            exact = matrices.to(home).to(torch.float64)
+        grad = torch.is_grad_enabled()  # leaving inference mode would turn gradients on
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+            # a copy: what is done to the tensor later must not reach one table of three
+            exact = matrices.to(home).to(torch.float64, copy=True)
             if not (torch.compiler.is_compiling() or matrices.is_meta):  # no values to look at
                 _check_rigid(exact)
             self.matrices = exact
@@ -201,6 +208,11 @@ def planar_poses(
         raise ValueError(
             "expected x, y and heading each [pos] or [batch, pos] for the same tokens, got "
             f"{shapes[0]}, {shapes[1]} and {shapes[2]}: a shared heading is heading.expand_as(x)."
+        )
+    if len({axis.is_meta for axis in given}) > 1:
+        raise ValueError(
+            "expected x, y and heading all with values or all on meta, got them on "
+            f"{', '.join(str(axis.device) for axis in given)}: make them in one place."
         )
     device = torch.device(given[0].device if device is None else device)
     home = "meta" if given[0].is_meta else "cpu"

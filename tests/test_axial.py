@@ -69,9 +69,26 @@ def test_a_batch_has_grids_of_its_own():
         assert torch.equal(both[b], alone)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rotations_made_in_inference_mode_serve_training(dtype):
+    with torch.inference_mode():
+        rotation = AxialRotary(8)(rows=ROWS, columns=COLUMNS)
+    x = normal(1, 4, 8, dtype=dtype).requires_grad_()
+    rotation.apply(x).sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
 def test_tables_may_lie_elsewhere():
     rotation = AxialRotary(8)(rows=ROWS, columns=COLUMNS, device="meta")
     assert rotation.apply(torch.ones(1, 4, 8, device="meta")).device.type == "meta"
+
+
+def test_what_has_no_values_has_none_elsewhere():
+    here, nowhere = torch.zeros(2), torch.zeros(2, device="meta")
+    for rows, columns in ((here, nowhere), (nowhere, here)):
+        expected = rf"both on meta, got them on {rows.device} and {columns.device}: make"
+        with pytest.raises(ValueError, match=expected):
+            AxialRotary(8)(rows=rows, columns=columns)
 
 
 def test_it_says_what_it_is():

@@ -100,6 +100,8 @@ def test_what_it_saves(computed):
     million = computed["whole"][-1] * v4.num_hidden_layers / 2**30
     assert [f"{gib:,.0f}" for gib in million.tolist()] == ["5,504", "688", "86", "48", "43"]
     says("5,504 GiB for keys and values of 64 heads, 688 for eight, 86 for one, 48 for V3's")
+    says("43 for one shared latent", "halves the smallest ordinary cache")
+    says("with a key and a value for each of 64 heads", "one rotation of each head's output")
     assert computed["tokens_kept"][-1] == v4.max_position_embeddings == 2**20
 
 
@@ -110,6 +112,7 @@ def test_what_the_default_config_keeps():
     assert {kind: v4.compress_rates[kind] for kind in kinds} == v4.compress_rates
     assert sorted(v4.compress_rates.values()) == [4, 128]
     says("a window of the last 128 tokens, a layer keeps one latent for every 4 tokens")
+    says("(and a small key to choose it by) or for every 128.")
 
 
 def test_the_timeline_is_of_those_who_found_it_and_in_order():

@@ -35,9 +35,11 @@ def test_the_arrows_turn_as_far_as_the_chapter_says(names, words):
     up = torch.tensor([0.0, 1.0]).double()
     torch.testing.assert_close(at_2_4[5, 4, 2:4] @ up, torch.tensor(math.cos(1)).double())
     torch.testing.assert_close(at_2_4[5, 4, 6:8], up)
+    assert (at_2_4[2, 3:6, 3] > 0.9).all()
+    assert "Next to the reader the arrows point up" in words
 
 
-def test_moving_the_reader_moves_the_pictures(names):
+def test_moving_the_reader_moves_the_pictures(names, words):
     shares, walk = names["shares"]["RoVE, channel 0"].unflatten(-1, (9, 9)), names["walk"]
     spot = names["pattern"].unflatten(-1, (9, 9))
     here, there = walk.index((2, 4)), walk.index((6, 6))
@@ -47,6 +49,8 @@ def test_moving_the_reader_moves_the_pictures(names):
     assert (above > 0).all()
     assert level.abs().max() < 1e-12
     assert (below < 0).all()
+    assert "RoVE, channel 0: positive above the reader, zero in its row, " in words
+    assert "negative below it" in words
 
 
 def test_one_head_of_three_is_right_and_another_one_is_still(names, words):
@@ -61,9 +65,11 @@ def test_one_head_of_three_is_right_and_another_one_is_still(names, words):
     assert min(moves["not undone"], misses["RoPE"]) > 1
 
 
-def test_apply_for_dual_is_found_by_shifts_and_not_by_turns(names):
+def test_apply_for_dual_is_found_by_shifts_and_not_by_turns(names, words):
     wrong, right = names["drift"]["apply in its place"], names["drift"]["dual"]
-    assert wrong[-1] > 1
+    assert 1 < wrong[-1] < 3
+    assert "steps = torch.randn(1, 5, 3), torch.linspace(0, 4, 17)" in words
+    assert "grows to more than 1 after four steps" in words
     assert right.max() < 1e-12
     as_keys, worlds = names["AsKeys"], names["worlds"]
     q = k = v = torch.randn(1, 5, 3, generator=torch.Generator().manual_seed(1)).double()
@@ -97,7 +103,16 @@ def test_the_chapter_says_what_was_asked(words):
     assert config["turn"] == pytest.approx([math.pi / 2, 3 * math.pi / 2])
     assert config["shift"] == 4
     assert config["scored_at"][-1] == config["training"]["steps"] == 600
-    assert "turned by 90 to 270 degrees, shifted by four units" in words
+    assert scenes["shift"] == [0.0, 0.0]  # places from -1 to 1: four units are twice the width
+    for phrase in (
+        "turned by 90 to 270 degrees, shifted by four units (twice a scene's width)",
+        "A scene has eight agents",
+        "A transformer of two layers",
+        "with four seeds",
+        "After 600 steps, in percent, with two arms more",
+    ):
+        assert phrase in words, phrase
+    assert len(record.values) == 4 + 2
     assert list(record.values) == [NUMBERS, MOVED, SCORES, BESIDE, BOTH, BY_PLACE]
 
 
@@ -105,13 +120,17 @@ def test_the_chapter_says_what_was_learned_as_trained(words):
     numbers, both = percent(NUMBERS, "as trained"), percent(BOTH, "as trained")
     assert f"learned well, to {numbers.mean():.3f} %" in words
     assert f"get to {both.mean():.3f} %, six to thirty times less" in words
-    assert both.mean() / numbers.mean() == pytest.approx(0.1, abs=0.02)  # "a tenth of the error"
+    assert both.mean() / numbers.mean() == pytest.approx(0.1, abs=0.02)
+    assert "to a tenth of the error of poses given as numbers" in words
     ratio = numbers / both
     assert ratio.min() > 6
     assert ratio.max() < 30
     for step in open_record("frames").config["scored_at"]:
         assert (percent(BOTH, "as trained", step) < percent(NUMBERS, "as trained", step)).all()
     assert (percent(BOTH, "as trained", 400) < numbers).all()
+    assert "their error after 400 steps is below that of numbers after 600 in every pair" in words
+    assert not (percent(BOTH, "as trained", 200) < numbers).any()
+    assert f"(at {600 / 400} times, 400 of their steps cost as much)" in words
     arms = open_record("frames").values
     times = [torch.tensor(arms[arm]["milliseconds a step"]["processor"]) for arm in (BOTH, NUMBERS)]
     longer = times[0] / times[1]
@@ -121,6 +140,7 @@ def test_the_chapter_says_what_was_learned_as_trained(words):
     assert (more > both).all()
     same = percent(NUMBERS, "twice the agents") / numbers
     assert same.mean() == pytest.approx(1, abs=0.05)
+    assert "%, which that of numbers does not" in words
 
 
 def test_the_chapter_says_what_is_left_in_moved_scenes(words):
@@ -134,9 +154,10 @@ def test_the_chapter_says_what_is_left_in_moved_scenes(words):
                 percent(arm, way), percent(arm, "as trained"), rtol=1e-2, atol=0
             )
     for way in WAYS:
-        assert 0.12 < percent(MOVED, way).mean() < 0.135
+        assert f"{percent(MOVED, way).mean():.2f}" in ("0.12", "0.13")
         assert (percent(MOVED, way) > percent(BOTH, way)).all()
         assert percent(MOVED, way, 400).mean() > 1.5 * percent(MOVED, way).mean()
+    assert "numbers get to 0.12 or 0.13 % everywhere" in words
     dearer = percent(MOVED, "as trained") / percent(NUMBERS, "as trained")
     assert f"{dearer.min():.1f} to {dearer.max():.1f} times the error of numbers" in words
 
@@ -149,6 +170,15 @@ def test_the_chapter_says_what_frames_on_the_scores_alone_do(words):
     assert percent(BESIDE, "turned").mean() == pytest.approx(168, abs=1)
     by_place = [percent(BY_PLACE, way).mean() for way in ("as trained", "turned and shifted")]
     assert f"({by_place[0]:.2f} %, and {by_place[1]:.0f} %)" in words
+
+
+def test_the_chapter_says_that_frames_beside_numbers_did_not_help(words):
+    for arm in (BESIDE, BY_PLACE):
+        for way in ("as trained", "shifted"):
+            assert (percent(arm, way) > percent(NUMBERS, way)).all()
+    numbers, beside, by_place = (percent(a, "shifted").mean() for a in (NUMBERS, BESIDE, BY_PLACE))
+    assert f"({numbers:.2f} % against {beside:.1f} % and {by_place:.0f} %)" in words
+    assert "numbers alone get to less than either as trained" in words
 
 
 def test_the_figures_words_are_the_records(words):

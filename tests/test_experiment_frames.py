@@ -124,3 +124,20 @@ def test_the_error_of_who_always_says_zero_is_one_and_of_who_knows_zero(frames):
     assert scenes.scores(torch.zeros_like(answers), answers)["error"] == scenes.blind == 1
     assert scenes.scores(answers, answers)["error"] == 0
     assert scenes.loss(answers + 3, answers).item() == pytest.approx(9)
+
+
+def test_the_error_is_the_share_of_the_answers_square(frames):
+    targets = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    output = torch.tensor([[3.0, 2.0], [1.0, 4.0]])
+    error = frames.Scenes().scores(output, targets)["error"]
+    assert error == pytest.approx((2**2 + 1**2) / (3**2 + 4**2))
+    assert frames.Scenes().scores(0 * targets, targets)["error"] == frames.Scenes.blind
+
+
+def test_rotations_by_place_take_a_quarter_of_a_unit_for_a_step(frames):
+    """Rows by the second coordinate, columns by the first; headings play no part."""
+    place = torch.tensor([[[0.5, -0.25], [1.0, 0.75]]])
+    rotation = frames.axial(place, torch.tensor([[0.3, 2.0]]), 12)
+    rows, columns = rotation.angles[0, 0, :, 0], rotation.angles[0, 0, :, 3]
+    assert rows.tolist() == [-1.0, 3.0]
+    assert columns.tolist() == [2.0, 4.0]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references_frames import reference_frame_attention
 from samples import inputs, normal
+from torch.nn.functional import pad
 
 from rove_lab import RotaryEmbedding, YarnScaling, attention_pattern, rope_attention, rove_attention
 from rove_lab.frames import (
@@ -214,7 +215,9 @@ def test_the_pattern_is_that_of_rotary_attention():
 def test_values_without_frames_may_have_channels_of_their_own():
     q, k, _ = inputs()
     v, here = normal(2, 2, 4, 6), RotaryEmbedding(8)(range(4))
-    assert frame_attention(q, k, v, here, here, rotate_values=False).shape == (2, 4, 4, 6)
+    z = frame_attention(q, k, v, here, here, rotate_values=False)
+    assert z.shape == (2, 4, 4, 6)
+    close(z, rope_attention(q, k, v, RotaryEmbedding(8), is_causal=False), 1e-13)
 
 
 # --- anything with apply, undo and dual --------------------------------------------------------
@@ -307,6 +310,70 @@ def test_frames_fit_their_tokens():
         frame_attention(q, k, v, rotary(range(5)), rotary(range(5)))
     with pytest.raises(ValueError, match=r"pos=3 \(the number of positions\)"):
         frame_attention(q, k, v, rotary(range(3)), rotary(range(3)))
+
+
+class Careless:
+    """A frame of a user's own whose one move, whatever it is, does too much."""
+
+    d_head = 4
+
+    def __init__(self, name, move):
+        for each in ("apply", "undo", "dual"):
+            setattr(self, each, move if each == name else lambda x: x)
+
+
+@pytest.mark.parametrize("name", ["apply", "undo", "dual"])
+@pytest.mark.parametrize(
+    ("move", "got"),
+    [
+        (lambda x: x[..., :-1], r"\[2, 3, 3\]"),
+        (lambda x: x.expand(5, *x.shape), r"\[5, 2, 3, 4\]"),
+        (lambda x: x.transpose(0, 1), r"\[3, 2, 4\]"),
+        (lambda x: None, "NoneType"),
+    ],
+    ids=["cut", "broadcast", "swapped", "nothing"],
+)
+def test_a_frame_that_changes_a_shape_is_refused(name, move, got):
+    frame = Careless(name, move)
+    x = normal(2, 3, 4)
+    expected = (
+        rf"expected Careless\.{name} to keep the shape \[2, 3, 4\] .*got {got}: a frame moves"
+    )
+    with pytest.raises(ValueError, match=expected):
+        frame_attention(x, x, x, frame, frame)
+    with pytest.raises(ValueError, match=expected):
+        getattr(SideBySide(frame, d_head=6), name)(pad(x, (0, 2)))
+
+
+@pytest.mark.parametrize("name", ["apply", "undo", "dual"])
+def test_a_frame_that_changes_a_dtype_is_refused(name):
+    frame = Careless(name, lambda x: x * torch.ones(3, 1, dtype=torch.float64))
+    x = normal(2, 3, 4, dtype=torch.float32)
+    expected = rf"Careless\.{name} to keep the dtype torch\.float32, got torch\.float64: return"
+    with pytest.raises(TypeError, match=expected):
+        frame_attention(x, x, x, frame, frame)
+    with pytest.raises(TypeError, match=expected):
+        getattr(SideBySide(frame), name)(x)
+
+
+def test_under_autocast_a_users_frame_may_multiply_matrices():
+    class Turned:
+        def apply(self, x):
+            return torch.einsum("pab,...pb->...pa", torch.eye(4).expand(3, 4, 4), x)
+
+        undo = dual = apply
+
+    x = normal(1, 2, 3, 4, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert frame_attention(x, x, x, Turned(), Turned()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("width", [0, -2, True])
+def test_side_by_side_a_frame_has_a_channel_or_more(width):
+    frame = Careless("apply", lambda x: x)
+    frame.d_head = width
+    with pytest.raises((TypeError, ValueError), match=r"expected (a frame's d_head|frames with)"):
+        SideBySide(frame, d_head=4)
 
 
 def test_side_by_side_says_what_it_needs():

@@ -110,9 +110,51 @@ def test_far_from_the_origin_precision_is_lost_as_the_docstring_says():
     assert (frame_attention(*rounded, near, near).double() - z).abs().max() < 1e-5
 
 
+def test_poses_are_those_of_the_tensor_as_it_was():
+    given, x = SPATIAL.clone(), normal(1, 5, 8)
+    poses = Poses(given, 8)
+    before = [move(x) for move in moves(poses)]
+    given[:, :3, 3] += 5.0
+    for move, still in zip(moves(poses), before, strict=True):
+        assert torch.equal(move(x), still)
+    assert torch.equal(poses.matrices, SPATIAL)
+
+
+def test_poses_made_without_gradients_have_none():
+    matrices = SPATIAL.clone().requires_grad_()
+    with torch.no_grad():
+        poses = Poses(matrices, 8)
+    for move in moves(poses):
+        assert not move(normal(1, 5, 8)).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_poses_made_in_inference_mode_serve_training(dtype):
+    with torch.inference_mode():
+        made = (
+            Poses(SPATIAL.clone(), 24),
+            planar_poses(x=range(5), y=range(5), heading=range(5), d_head=24),
+        )
+        given = SPATIAL.clone()
+    for poses in (*made, Poses(given, 24)):
+        for move in moves(poses):
+            x = normal(1, 5, 24, dtype=dtype).requires_grad_()
+            move(x).sum().backward()
+            assert x.grad.abs().sum() > 0
+
+
 def test_tables_may_lie_elsewhere():
     for poses in (Poses(SPATIAL, 8, device="meta"), Poses(SPATIAL.to("meta"), 8)):
         assert poses.apply(torch.ones(1, 5, 8, device="meta")).device.type == "meta"
+
+
+def test_what_has_no_values_has_none_elsewhere():
+    with pytest.raises(ValueError, match="poses with values for cpu, got them on meta: leave out"):
+        Poses(SPATIAL.to("meta"), 8, device="cpu")
+    here, nowhere = torch.zeros(2), torch.zeros(2, device="meta")
+    for x, y in ((here, nowhere), (nowhere, here)):
+        with pytest.raises(ValueError, match=rf"all on meta, got them on {x.device}, {y.device}, "):
+            planar_poses(x=x, y=y, heading=here, d_head=3)
 
 
 # --- refusals ----------------------------------------------------------------------------------
@@ -153,6 +195,20 @@ def test_scales_and_intrinsics_are_refused():
     scaled[:, :3, :3] *= 1.01
     with pytest.raises(ValueError, match=r"off by 0\.02 from orthogonal: a camera-to-world pose"):
         Poses(scaled, 4)
+
+
+def test_rotations_may_be_rounded_a_little():
+    slightly, too_far = SPATIAL.clone(), SPATIAL.clone()
+    slightly[:, :3, :3] *= 1 + 2e-5
+    too_far[:, :3, :3] *= 1 + 1e-4
+    assert Poses(slightly, 4).d_head == 4
+    with pytest.raises(ValueError, match=r"off by 0\.0002 from orthogonal"):
+        Poses(too_far, 4)
+    slightly[0, 3, 0], too_far[0] = 5e-5, SPATIAL[0]
+    assert Poses(slightly, 4).d_head == 4
+    too_far[:, :3, :3], too_far[0, 3, 0] = SPATIAL[:, :3, :3], 2e-4
+    with pytest.raises(ValueError, match=r"last row 0 0 0 1, got \[0\.0002, 0"):
+        Poses(too_far, 4)
 
 
 def test_reflections_are_refused():

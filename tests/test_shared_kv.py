@@ -201,6 +201,20 @@ def test_a_sliding_window_layer_of_deepseek_v4_is_ours(seed, n, start):
             assert (other - layer.said).abs().max() > 0.1, without
 
 
+def test_far_into_a_text_the_difference_is_that_of_their_float32_angles(monkeypatch):
+    """Half a million tokens in, transformers' angles are rounded; with ours its layer agrees."""
+    layer, n = Layer(config_of(), seed=5), 9
+    x = normal(1, n, D_MODEL, dtype=torch.float32, seed=5)
+    positions = torch.arange(n)[None] + 500_000
+    layer.run(x, positions)
+    assert (layer.ours(x, positions) - layer.said).abs().max() > 1e-5
+    exact = layer.rotary(positions)
+    tables = exact.cos[:, 0], exact.sin[:, 0]
+    monkeypatch.setattr(layer, "embedding", lambda *_, **__: tables)
+    layer.run(x, positions)
+    torch.testing.assert_close(layer.ours(x, positions), layer.said, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["compressed_sparse_attention", "heavily_compressed_attention"])
 def test_the_layers_with_compressed_entries_are_ours_too(kind):
     """An entry is a latent that stands where its tokens begin; which are seen is theirs to say."""

@@ -1532,6 +1532,14 @@ def suite(right, chances):
             """
 def patch_offset(sent, heard):
     sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
+    return (sent / heard).angle().flip(0)
+""",
+            "columns first and the wrong way round",
+        ),
+        (
+            """
+def patch_offset(sent, heard):
+    sent, heard = (torch.view_as_complex(z.reshape(2, 2)) for z in (sent, heard))
     return (sent / heard).angle()
 """,
             "not the other way round",
@@ -1585,6 +1593,15 @@ def patch_offset(sent, heard):
         ),
     ],
     "ex-between-cameras": [
+        (
+            """
+def between(E_i, E_j):
+    moved = E_i - E_j
+    moved[:3, :3], moved[3, 3] = E_i[:3, :3] @ E_j[:3, :3].T, 1
+    return moved
+""",
+            "shift is turned as well",
+        ),
         ("def between(E_i, E_j): return torch.linalg.inv(E_i) @ E_j", "camera to world"),
         ("def between(E_i, E_j): return E_j @ torch.linalg.inv(E_i)", "the way back"),
         ("def between(E_i, E_j): return torch.linalg.inv(E_j) @ E_i", "act from the left"),
@@ -1598,6 +1615,23 @@ def patch_offset(sent, heard):
         (_CLOCKS.format(dual="self.of(x, lambda u, w: (s * u, w + t * u))"), "inverted, too"),
         (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w))"), "w changes as well"),
         (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w - t * u))"), "divided by the rate"),
+        (_CLOCKS.format(dual="self.of(x, lambda u, w: (u / s, w + t * u / s))"), "not added"),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "u / s, w"),
+            "undo: the start is still on",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "u - t * w, w"),
+            "undo: the rate is still on",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "u + t * w, w"),
+            "apply: only the start is there",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL).replace("s * u + t * w, w", "s * u, w"),
+            "apply: only the rate is there",
+        ),
         (
             _CLOCKS.format(dual=_DUAL).replace("(u - t * w) / s, w", "s * u, w + t * u"),
             "undo: the transpose undoes a turn",
@@ -1623,6 +1657,15 @@ def patch_offset(sent, heard):
             .replace("x.unflatten(-1, (-1, 2)).unbind(-1)", "x.chunk(2, -1)")
             .replace("torch.stack(move(u, w), -1).flatten(-2)", "torch.cat(move(u, w), -1)"),
             "apply: a pair is two neighbouring channels",
+        ),
+        (
+            _CLOCKS.format(dual=_DUAL)
+            .replace("torch.stack(move(u, w), -1)", "x")
+            .replace(
+                "return x.flatten",
+                "u[:], w[:] = move(u, w); return torch.stack((u, w), -1).flatten",
+            ),
+            "apply: the tensor it is given is changed",
         ),
         (
             _CLOCKS.format(dual=_DUAL).replace("return Clocks()", "return Clocks"),
@@ -1678,6 +1721,13 @@ def telling(rotary):
 """,
             "the channels that stay",
         ),
+        (
+            """
+def telling(rotary):
+    return torch.arange(rotary.d_head) >= rotary.d_head - rotary.rotary_dim
+""",
+            "may also lead",
+        ),
         ("def telling(rotary): return rotary.plane_channels", "expected a tensor of shape [12]"),
     ],
     "ex-sink-share": [
@@ -1697,6 +1747,18 @@ def left(logits, sinks):
     return torch.sigmoid(total - sinks[:, None])
 """,
             "logits are exponents",
+        ),
+        (
+            "def left(logits, sinks): return torch.sigmoid(logits.sum(-1) - sinks[:, None])",
+            "that of a key not seen",
+        ),
+        (
+            """
+def left(logits, sinks):
+    total = logits.exp().sum(-1)
+    return total / (total + sinks[:, None])
+""",
+            "take its exponential",
         ),
         (
             """
@@ -1720,6 +1782,15 @@ def left(logits, sinks):
         ),
     ],
     "ex-step": [
+        (
+            """
+def step(q, cache, rotary, t):
+    at, kv = rotary([t]), cache.expand(len(q), -1, -1)
+    kernel = torch.nn.functional.scaled_dot_product_attention
+    return at.undo(kernel(at.apply(q), kv, kv, is_causal=True))
+""",
+            "is_causal counts from the first key",
+        ),
         (
             """
 def step(q, cache, rotary, t):

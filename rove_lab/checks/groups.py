@@ -70,6 +70,8 @@ def check_between(between: object) -> None:
         for _ in range(3):
             E_i, E_j = _cameras(2, random)
             back_i, back_j = torch.linalg.inv(E_i), torch.linalg.inv(E_j)
+            unturned = E_i @ back_j
+            unturned[:3, 3] = E_i[:3, 3] - E_j[:3, 3]
             mistakes: dict[str, Tensor | float] = {
                 "that takes E for camera to world; extrinsics are the inverse, world to camera.": (
                     back_i @ E_j
@@ -82,6 +84,7 @@ def check_between(between: object) -> None:
                 "the sender's extrinsics lead from the world to it: invert those.": E_i @ E_j,
                 "from the world to the reader use its extrinsics as they are.": back_i @ back_j,
                 "poses do not subtract; they compose.": E_i - E_j,
+                "the sender's shift is turned as well, into the reader's frame.": unturned,
             }
             compare(read(call(between, E_i, E_j), [4, 4]), E_i @ back_j, mistakes)
 
@@ -161,7 +164,13 @@ def _compare_moves(frame: Frame, rho: Tensor, x: Tensor) -> None:
         },
     }
     for name, right in {"apply": apply, "undo": undo, "dual": dual}.items():
-        answer = read(call(getattr(frame, name), x), x.shape)
+        given = x.clone()
+        answer = read(call(lambda move, x=given: move(x), getattr(frame, name)), x.shape)
+        require(
+            torch.equal(given, x),
+            f"{name}: the tensor it is given is changed, and keys and values are read again: "
+            "return a new one.",
+        )
         hints = {f"{name}: {hint}": value for hint, value in mistakes[name].items()}
         compare(answer, right, hints)
 

@@ -26,7 +26,7 @@ def check_telling(telling: object) -> None:
         rotaries = [
             RotaryEmbedding(12, rotary_dim=4, interleaved=True, trailing=True),
             RotaryEmbedding(12, rotary_dim=8, trailing=True),
-            RotaryEmbedding(12, rotary_dim=6),
+            RotaryEmbedding(12, rotary_dim=4),
             RotaryEmbedding(12, rotary_dim=8, trailing=True).planes([1, 2]),
             RotaryEmbedding(12, interleaved=True).planes([]),
         ]
@@ -42,6 +42,9 @@ def check_telling(telling: object) -> None:
                 "that is the channels that stay.": 1 - right,
                 "the rotary channels may trail, as DeepSeek's do: see plane_channels.": _mask(
                     torch.arange(rotary.rotary_dim)
+                ),
+                "the rotary channels may also lead: see plane_channels.": _mask(
+                    torch.arange(12 - rotary.rotary_dim, 12)
                 ),
                 "a plane has two channels.": _mask(rotary.plane_channels[:, 0]),
                 "planes are not channels: see plane_channels.": _mask(
@@ -80,6 +83,12 @@ def check_left(left: object) -> None:
                 ),
                 "logits are exponents: the sum is one of exponentials.": (
                     torch.sigmoid(seen.sum(-1) - sink)
+                ),
+                "logits are exponents, -inf that of a key not seen: sum their exponentials.": (
+                    torch.sigmoid(logits.sum(-1) - sink)
+                ),
+                "a sink is a logit as well: take its exponential.": (
+                    total.exp() / (total.exp() + sink)
                 ),
                 "a softmax compares exponentials, not logits.": total / (total + sink),
                 "each head has a sink of its own: give it an axis for the queries.": (
@@ -137,6 +146,9 @@ def check_step(step: object) -> None:
                 ),
                 "the logits are divided by the square root of d_head.": at.undo(
                     read_by(turned, cache, cache, 1.0)
+                ),
+                "is_causal counts from the first key, and a query alone sees that one: leave it.": (
+                    at.undo(cache[:, :1]).expand_as(q)
                 ),
                 "the query stands at t; the cache may have lost its first tokens.": (
                     rotary([held - 1]).undo(read_by(rotary([held - 1]).apply(q), cache, cache))
