@@ -123,13 +123,13 @@ def pair_differences(
     for row, (measure, values) in enumerate(differences.items()):
         steps = over_stops(measure, values, [None], "seeds", slider)
         pairs = {
-            "name": "a pair",
+            "name": "a seed",
             "legendgroup": "pairs",
             "showlegend": row == 0,
             "y": [measure] * steps.shape[1],
             "mode": "markers",
             "marker": {"size": 9, "color": _PAIRS_COLOUR, "opacity": 0.65},
-            "text": [f"pair {pair}" for pair in range(steps.shape[1])],
+            "text": [f"seed {pair}" for pair in range(steps.shape[1])],
             "hovertemplate": "%{y}, %{text}: %{x:.4g}<extra></extra>",
         }
         mean = {

@@ -221,7 +221,7 @@ def test_what_lies_on_which_side():
         *(f"C9 induction, {shape}" for shape in ("1 head", "2 heads", "4 heads", "3 layers")),
         *(f"C9 functions, {which} inputs" for which in ("all", "new")),
         *(f"C10 {n} ×" for n in (2, 4, 8)),
-        "C10 16 ×, equal time",
+        *("C10 16 ×, equal time", "C10 4 ×, 1 layer", "C10 4 ×, 2 heads", "C10 4 ×, 8 heads"),
         *(f"C11 YaRN, {n} ×" for n in (4, 8, 16)),
         *("C12 needles, 2 ×", "C12 recall, 2 ×", "C12 needles, 8 ×, β 8"),
         *(f"C12 recall, 8 ×, β {beta}" for beta in (2, 4, 8)),
