@@ -226,9 +226,12 @@ def test_what_lies_on_which_side():
         *("C12 needles, 2 ×", "C12 recall, 2 ×", "C12 needles, 8 ×, β 8"),
         *(f"C12 recall, 8 ×, β {beta}" for beta in (2, 4, 8)),
     }
-    for name in EFFECTS.keys() - left - right:
+    unsure = EFFECTS["C10 4 ×, 1 head"]
+    assert min(unsure.gains) > 0
+    assert sum(unsure.gains) / unsure.count < 2 * unsure.error
+    for name in EFFECTS.keys() - left - right - {"C10 4 ×, 1 head"}:
         assert min(EFFECTS[name].gains) <= 0 <= max(EFFECTS[name].gains)
-    says("The others touch zero or lie on both sides of it")
+    says("The others touch zero or lie on both sides of it, but for one head at 4 times")
 
 
 def test_every_part_that_is_seen_has_four_pairs():

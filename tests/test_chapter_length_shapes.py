@@ -86,9 +86,8 @@ def test_the_chapter_says_what_its_own_shape_does_after_fewer_steps(words):
     means = {shape: of[:, 1].mean() for shape, of in ahead("plain").items()}
     own = ahead("plain")["2 layers, 4 heads"][:, 1]
     assert min(means, key=means.get) == "2 layers, 4 heads"
-    assert (
-        f"times the window, {own.mean():.3f} ± {own.std() / 3**0.5:.3f}, one pair behind" in words
-    )
+    said = f"{own.mean():.3f} ± {own.std() / 3**0.5:.3f}, one pair behind"
+    assert f"least of all at four times the window, {said}" in words
     assert (own < 0).sum() == 1
     loss = open_record("length").curves("pair", "plain", score="nats per byte")
     longer = (torch.tensor(loss["RoPE"]) - torch.tensor(loss["RoVE"]))[:, 2].mean()

@@ -118,7 +118,7 @@ def record_of(notebook: nbformat.NotebookNode, cache_folder: Path) -> dict[str, 
     except KeyError as error:
         raise LookupError(
             f"expected the notebook's outputs and their record in {cache_folder}, got none: the "
-            "notebook was not executed. The cell that failed is named above; `make book` goes on from "
-            "the chapters that are done. (If the cache is another version's, `make clean` empties it.)"
+            "notebook was not executed. The cell that failed is named above; `make book` goes on "
+            "from the chapters that are done. (`make clean` empties another version's cache.)"
         ) from error
     return record
