@@ -9,8 +9,9 @@ from torch import Tensor
 
 from rove_lab.arguments import check_flag, check_floating, check_number, check_size
 from rove_lab.axial import AxialRotary
-from rove_lab.masking import attend, autocasting, check_heads
+from rove_lab.masking import attend, check_heads
 from rove_lab.poses import Poses, planar_poses
+from rove_lab.rotation import autocasting
 from rove_lab.shared_kv import shared_kv_attention
 
 __all__ = [
