@@ -23,7 +23,7 @@ def tables(change):
     def start(self, *arguments):
         START(self, *arguments)
         self.cos, self.sin = change(self.cos), change(self.sin)
-        self._channels = self._by_channel(self.cos, self.sin)
+        self._cos_by_channel = self._by_channel(self.cos)
 
     return Rotation, "__init__", start
 

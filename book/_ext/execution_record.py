@@ -119,6 +119,6 @@ def record_of(notebook: nbformat.NotebookNode, cache_folder: Path) -> dict[str, 
         raise LookupError(
             f"expected the notebook's outputs and their record in {cache_folder}, got none: the "
             "notebook was not executed. The cell that failed is named above; `make book` goes on "
-            "from the chapters that are done. (`make clean` empties another version's cache.)"
+            "from the chapters that are done. `make clean` empties another version's cache."
         ) from error
     return record
