@@ -144,7 +144,9 @@ class YarnScaling:
     from 1 for planes that turn more than ``beta_fast`` times within ``original_n_ctx`` tokens to 0
     for those that turn less than ``beta_slow`` times. Logits are multiplied by the square of
     :math:`m = 0.1\ln s + 1`; a rotation never is. The ends of the ramp are clamped as in Hugging
-    Face's ``yarn``, so with a base so small that every plane is fast all are interpolated.
+    Face's ``yarn``, so with a base so small that every plane is fast all are interpolated. Where
+    some channels do not turn (partial rotary), Hugging Face multiplies the turning channels' part
+    of a logit and leaves the rest; here, as in the paper, all of it is multiplied.
     Peng et al. (2023), arXiv:2309.00071, equations 17 to 22.
 
     Args:
