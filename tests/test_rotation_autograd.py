@@ -137,6 +137,21 @@ def test_autocast_changes_no_bit(dtype, cast_to):
     assert torch.equal(turned, rotation.apply(x))
 
 
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_nobody_differentiates_is_turned_to_the_same_bits(layout, dtype):
+    rotation = RotaryEmbedding(10, **layout)(range(5))
+    x = torch.randn(2, 3, 5, 10, dtype=dtype, requires_grad=True)
+    for move in (rotation.apply, rotation.undo):
+        recorded = move(x)
+        with torch.no_grad():
+            unrecorded = [move(x), move(x.detach())]
+        assert recorded.requires_grad
+        for turned in [*unrecorded, move(x.detach())]:
+            assert torch.equal(turned, recorded)
+            assert not turned.requires_grad
+
+
 def test_inference_mode_and_meta_tensors():
     rotation, x = RotaryEmbedding(8)(range(5)), torch.randn(3, 5, 8)
     with torch.inference_mode():
