@@ -39,6 +39,7 @@ TESTS = {
     "rotation": "test_rotation test_rotary_input test_precision test_attention_numerics",
     "attention": "test_attention test_attention_input test_attention_mask test_attention_sequences",
     "masking": "test_masking test_attention_mask test_attention_input test_attention_kernels",
+    "temperature": "test_temperature test_attention test_against_huggingface",
     "kernels": "test_kernels",
     "mixers": "test_mixers test_mixer_arguments test_mixer_cost test_kronecker_rank",
     "matrix_mixer": "test_matrix_mixer test_mixer_arguments test_mixer_cost test_kronecker_rank",
