@@ -1851,4 +1851,31 @@ def step(q, cache, rotary, t):
             "the query stands at t",
         ),
     ],
+    "ex-operations": [
+        (
+            "def operations(n, d):\n    return 3 * n * d / (4 * n**2 * d)",
+            "two tensors more",
+        ),
+        ("def operations(n, d):\n    return 6 * n * d / (2 * n**2 * d)", "twice too much"),
+        ("def operations(n, d):\n    return 4 * n / 6", "the other way round"),
+    ],
+    "ex-copies": [
+        ("def copies(heads, itemsize):\n    return 1.0", "the tables are read, too"),
+        (
+            "def copies(heads, itemsize):\n    return 1 + 1 / (2 * heads)",
+            "the tables are float32, whatever is turned",
+        ),
+        (
+            "def copies(heads, itemsize):\n    return 1 + 4 / (2 * itemsize)",
+            "they are read once",
+        ),
+    ],
+    "ex-whole": [
+        ("def whole(share, ratio):\n    return share * ratio", "the rest of the step"),
+        ("def whole(share, ratio):\n    return 1 + share * ratio", "only what is added"),
+        (
+            "def whole(share, ratio):\n    return 1 / (1 - share + share / ratio)",
+            "here the part takes longer",
+        ),
+    ],
 }
