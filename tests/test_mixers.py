@@ -212,6 +212,12 @@ def test_the_fft_product_is_torch_conv1d():
     torch.testing.assert_close(BlockToeplitzMixer(kernels) @ x, expected, rtol=0, atol=1e-10)
 
 
+def test_the_product_of_one_number_and_of_none():
+    mixer = BlockToeplitzMixer(torch.full((1, 1, 1), 3.0))
+    assert torch.allclose(mixer @ torch.full((1, 1), 2.0), torch.full((1, 1), 6.0))
+    assert (mixer @ torch.zeros(0, 1, 1)).shape == (0, 1, 1)
+
+
 def test_the_fft_product_of_float32_is_that_of_float64_rounded():
     n = 300
     kernels, x = torch.randn(2 * n - 1, 3, 4), torch.randn(n, 3)
