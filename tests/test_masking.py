@@ -251,3 +251,9 @@ def test_without_a_batch_causality_counts_from_the_end_whatever_the_channels():
     seen = torch.tensor([[True, True, True, False], [True, True, True, True]])
     expected = (0.5 * q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1) @ v
     assert torch.allclose(attend(q, k, v, None, True, 0.5), expected, atol=1e-6)
+
+
+def test_a_negative_scale_turns_preference_round():
+    q, k, v = normal(1, 3, 4), normal(1, 3, 4), normal(1, 3, 4)
+    expected = (-0.4 * q @ k.mT).softmax(-1) @ v
+    assert torch.allclose(attend(q, k, v, None, False, -0.4), expected, atol=1e-6)
