@@ -1,8 +1,8 @@
 """Run one of the Makefile's tasks step by step, saying what it does and how far it is.
 
-Usage, by `make`: `python tools/steps.py TASK`, one of `set-up`, `book`, `test`, `test-all`, `bench`,
-`numerics`. It needs the standard library alone: `set-up` runs on the reader's own Python, before
-`.venv` exists.
+Usage, by `make`: `python tools/steps.py TASK`, one of `set-up`, `book`, `test`, `test-all`,
+`bench`, `numerics`. It needs the standard library alone: `set-up` runs on the reader's own Python,
+before `.venv` exists.
 """
 
 import os
