@@ -19,6 +19,8 @@ RECORDS = {path.parent.name: path for path in sorted(ROOT.glob("results/*/record
 MEASURED = {  # by other means
     "compatibility": "experiments",
     "rotation_speed": "benchmarks",
+    "mutation": "benchmarks",
+    "numerics": "benchmarks",
     "training_step": "benchmarks",
 }
 SCRIPTS = sorted(path.stem for path in ROOT.glob("experiments/*.py") if path.stem not in MEASURED)

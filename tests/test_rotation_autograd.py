@@ -84,6 +84,21 @@ def test_positions_may_be_learned(layout):
 
 
 @forward_mode
+def test_forward_mode_moves_positions_and_vectors_at_once():
+    rotary = RotaryEmbedding(4, base=3.0)
+    x, dx = torch.randn(2, 1, 3, 4, dtype=torch.float64)
+    positions, step = torch.randn(2, 3, dtype=torch.float64)
+
+    def turned(positions, x):
+        return rotary(positions).apply(x)
+
+    _, found = torch.func.jvp(turned, (positions, x), (step, dx))
+    h = 1e-6
+    ahead, behind = (turned(positions + s * step, x + s * dx) for s in (h, -h))
+    assert torch.allclose(found, (ahead - behind) / (2 * h), atol=1e-8)
+
+
+@forward_mode
 @pytest.mark.parametrize("layout", LAYOUTS[:4], ids=str)
 def test_jacobians_are_the_matrices(layout):
     rotary = RotaryEmbedding(10, **layout)

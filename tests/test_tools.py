@@ -165,8 +165,9 @@ def test_every_test_runs_in_one_stage_and_slow_ones_in_test_all() -> None:
             assert sum(selects(stage, mark | {"slow"}) for stage in stages) == count
 
 
-def test_what_is_measured_beside_goes_into_a_folder_that_only_the_benchmark_reads() -> None:
-    install, measure = (step.command for step in steps.bench())
+@pytest.mark.parametrize("task", ["bench", "numerics"])
+def test_what_is_measured_beside_goes_into_a_folder_that_only_benchmarks_read(task: str) -> None:
+    install, measure = (step.command for step in steps.TASKS[task]())
     assert {"--no-deps", "--target", ".bench"} <= {*install}
     assert "/.bench/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     assert (ROOT / measure[-1]).is_file()
@@ -267,6 +268,14 @@ def test_make_lists_its_targets() -> None:
         check=True,
     )
     listed = re.findall(r"^make ([a-z-]+)", done.stdout, re.MULTILINE)
-    assert {"book", "serve", "test", "test-all", "bench", "format", "clean", "repository"} <= set(
-        listed
-    )
+    assert {
+        "book",
+        "serve",
+        "test",
+        "test-all",
+        "bench",
+        "numerics",
+        "format",
+        "clean",
+        "repository",
+    } <= set(listed)

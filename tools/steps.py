@@ -1,7 +1,8 @@
 """Run one of the Makefile's tasks step by step, saying what it does and how far it is.
 
-Usage, by `make`: `python tools/steps.py set-up | book | test | test-all | bench`. It needs the
-standard library alone: `set-up` runs on the reader's own Python, before `.venv` exists.
+Usage, by `make`: `python tools/steps.py TASK`, one of `set-up`, `book`, `test`, `test-all`,
+`bench`, `numerics`. It needs the standard library alone: `set-up` runs on the reader's own Python,
+before `.venv` exists.
 """
 
 import os
@@ -107,22 +108,35 @@ def check_all() -> list[Step]:
     return check(also="(slow or not slow)")
 
 
-def bench() -> list[Step]:
-    """Measure the rotations beside other people's, which go into a folder that only this reads."""
+def peers() -> Step:
+    """Install other people's rotations into a folder that only the benchmarks read."""
     install = ("-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--no-deps")
-    return [
-        Step(
-            "install benchmarks/requirements.txt into .bench",
-            python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
-        ),
-        Step(
-            "measure what rotations cost (some forty minutes of an idle machine)",
-            python("benchmarks/rotation_speed.py"),
-        ),
-    ]
+    return Step(
+        "install benchmarks/requirements.txt into .bench",
+        python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
+    )
 
 
-TASKS = {"set-up": set_up, "book": book, "test": check, "test-all": check_all, "bench": bench}
+def bench() -> list[Step]:
+    """Measure what the rotations cost beside other people's."""
+    words = "measure what rotations cost (some forty minutes of an idle machine)"
+    return [peers(), Step(words, python("benchmarks/rotation_speed.py"))]
+
+
+def numerics() -> list[Step]:
+    """Measure how exact the rotations are beside other people's."""
+    words = "measure how exact rotations are, in every dtype (minutes; nothing is timed)"
+    return [peers(), Step(words, python("benchmarks/numerics.py"))]
+
+
+TASKS = {
+    "set-up": set_up,
+    "book": book,
+    "test": check,
+    "test-all": check_all,
+    "bench": bench,
+    "numerics": numerics,
+}
 
 
 def environment() -> dict[str, str]:
