@@ -18,6 +18,7 @@ from rove_lab.records import open_record, read_record
 RECORDS = {path.parent.name: path for path in sorted(ROOT.glob("results/*/record.json"))}
 MEASURED = {  # by other means
     "compatibility": "experiments",
+    "mutation": "benchmarks",
     "numerics": "benchmarks",
     "training_step": "benchmarks",
 }
