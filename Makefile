@@ -12,7 +12,7 @@ VENV_PYTHON := .venv/bin/python
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test test-all mutants bench format repository clean clean-all
+.PHONY: help book serve test test-all mutants bench gpu format repository clean clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name words; do printf 'make %-12s %s\n' "$$name" "$$words"; done
@@ -39,6 +39,9 @@ mutants: $(READY) ## change the mathematics at random and see whether the tests 
 
 bench: $(READY) ## measure what rotations cost, beside other people's: results/rotation_speed
 	@$(VENV_PYTHON) tools/steps.py bench
+
+gpu: $(READY) ## ask a GPU everything that there is to ask, in eight minutes: results/gpu_*
+	@$(VENV_PYTHON) tools/steps.py gpu
 
 format: $(READY) ## format the code, mend what ruff can mend, strip the notebooks' outputs
 	@$(VENV_PYTHON) -m nbstripout book/*.ipynb

@@ -1,7 +1,7 @@
 """Run one of the Makefile's tasks step by step, saying what it does and how far it is.
 
-Usage, by `make`: `python tools/steps.py set-up | book | test | test-all | bench`. It needs the
-standard library alone: `set-up` runs on the reader's own Python, before `.venv` exists.
+Usage, by `make`: `python tools/steps.py set-up | book | test | test-all | bench | gpu`. It needs
+the standard library alone: `set-up` runs on the reader's own Python, before `.venv` exists.
 """
 
 import os
@@ -107,14 +107,19 @@ def check_all() -> list[Step]:
     return check(also="(slow or not slow)")
 
 
-def bench() -> list[Step]:
-    """Measure the rotations beside other people's, which go into a folder that only this reads."""
+def peers() -> Step:
+    """Get other people's rotations, into a folder that only the benchmarks read."""
     install = ("-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--no-deps")
+    return Step(
+        "install benchmarks/requirements.txt into .bench",
+        python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
+    )
+
+
+def bench() -> list[Step]:
+    """Measure the rotations beside other people's."""
     return [
-        Step(
-            "install benchmarks/requirements.txt into .bench",
-            python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
-        ),
+        peers(),
         Step(
             "measure what rotations cost (some forty minutes of an idle machine)",
             python("benchmarks/rotation_speed.py"),
@@ -122,7 +127,19 @@ def bench() -> list[Step]:
     ]
 
 
-TASKS = {"set-up": set_up, "book": book, "test": check, "test-all": check_all, "bench": bench}
+def gpu() -> list[Step]:
+    """Ask a GPU everything: does it compute the same, what does it cost, what does it train."""
+    return [peers(), Step("ask the GPU (less than 8 minutes)", python("benchmarks/on_gpu.py"))]
+
+
+TASKS = {
+    "set-up": set_up,
+    "book": book,
+    "test": check,
+    "test-all": check_all,
+    "bench": bench,
+    "gpu": gpu,
+}
 
 
 def environment() -> dict[str, str]:
