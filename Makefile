@@ -12,7 +12,7 @@ VENV_PYTHON := .venv/bin/python
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test test-all mutants bench numerics format repository clean clean-all
+.PHONY: help book serve test test-all mutants bench numerics gpu format repository clean clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name words; do printf 'make %-12s %s\n' "$$name" "$$words"; done
@@ -42,6 +42,9 @@ bench: $(READY) ## measure what rotations cost, beside other people's: results/r
 
 numerics: $(READY) ## measure how exact rotations are up to position 1,000,000, and other people's: results/numerics
 	@$(VENV_PYTHON) tools/steps.py numerics
+
+gpu: $(READY) ## ask a GPU everything that there is to ask, in eight minutes: results/gpu_*
+	@$(VENV_PYTHON) tools/steps.py gpu
 
 format: $(READY) ## format the code, mend what ruff can mend, strip the notebooks' outputs
 	@$(VENV_PYTHON) -m nbstripout book/*.ipynb

@@ -1,8 +1,8 @@
 """Run one of the Makefile's tasks step by step, saying what it does and how far it is.
 
 Usage, by `make`: `python tools/steps.py TASK`, one of `set-up`, `book`, `test`, `test-all`,
-`bench`, `numerics`. It needs the standard library alone: `set-up` runs on the reader's own Python,
-before `.venv` exists.
+`bench`, `numerics`, `gpu`. It needs the standard library alone: `set-up` runs on the reader's own
+Python, before `.venv` exists.
 """
 
 import os
@@ -129,6 +129,11 @@ def numerics() -> list[Step]:
     return [peers(), Step(words, python("benchmarks/numerics.py"))]
 
 
+def gpu() -> list[Step]:
+    """Ask a GPU everything: does it compute the same, what does it cost, what does it train."""
+    return [peers(), Step("ask the GPU (less than 8 minutes)", python("benchmarks/on_gpu.py"))]
+
+
 TASKS = {
     "set-up": set_up,
     "book": book,
@@ -136,6 +141,7 @@ TASKS = {
     "test-all": check_all,
     "bench": bench,
     "numerics": numerics,
+    "gpu": gpu,
 }
 
 
