@@ -12,7 +12,7 @@ VENV_PYTHON := .venv/bin/python
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test test-all test-newest test-lowest test-notebooks audit mutants bench format repository clean clean-all
+.PHONY: help book serve test test-all test-newest test-lowest test-notebooks audit mutants bench numerics format repository clean clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name words; do printf 'make %-14s %s\n' "$$name" "$$words"; done
@@ -51,6 +51,9 @@ mutants: $(READY) ## change the mathematics at random and see whether the tests 
 
 bench: $(READY) ## measure what rotations cost, beside other people's: results/rotation_speed
 	@$(VENV_PYTHON) tools/steps.py bench
+
+numerics: $(READY) ## measure how exact rotations are up to position 1,000,000, and other people's: results/numerics
+	@$(VENV_PYTHON) tools/steps.py numerics
 
 format: $(READY) ## format the code, mend what ruff can mend, strip the notebooks' outputs
 	@$(VENV_PYTHON) -m nbstripout book/*.ipynb

@@ -35,10 +35,11 @@ from rove_lab.surroundings import surroundings
 ROOT = Path(__file__).resolve().parents[1]
 # A module and the test files that answer for it, the likeliest to fail first.
 TESTS = {
-    "rotary": "test_rotary test_rotary_input test_scaling test_precision test_invariances",
-    "rotation": "test_rotation test_rotary_input test_precision test_attention_numerics",
+    "rotary": "test_rotary test_rotation test_rotary_input test_scaling test_precision",
+    "rotation": "test_rotation test_rotation_autograd test_rotary_input test_precision",
     "attention": "test_attention test_attention_input test_attention_mask test_attention_sequences",
-    "masking": "test_masking test_attention_mask test_attention_input test_attention_kernels",
+    "masking": "test_masking test_attention_mask test_attention_input test_attention_numerics",
+    "temperature": "test_temperature test_attention test_against_huggingface",
     "kernels": "test_kernels",
     "mixers": "test_mixers test_mixer_arguments test_mixer_cost test_kronecker_rank",
     "matrix_mixer": "test_matrix_mixer test_mixer_arguments test_mixer_cost test_kronecker_rank",

@@ -29,6 +29,7 @@ from peers import PEERS, find_peers
 from rove_lab.records import Record, write_record
 from rove_lab.surroundings import surroundings
 
+QUESTION = "What do rotations cost, beside a copy, beside other people's, inside attention?"
 ROOT = Path(__file__).resolve().parents[1]
 THREADS = 2
 SHAPES = [(1, 12, 1024, 64), (8, 12, 1024, 64), (1, 12, 4096, 64), (1, 9, 8192, 64)]
@@ -163,6 +164,7 @@ def main(
     """
     torch.set_num_threads(THREADS)
     peers = find_peers()
+    about = surroundings(ROOT)  # of the start, before there is a record in the checkout
     wall, cpu = time.perf_counter(), time.process_time()
     values: Values = {}
     for repetition in range(repetitions):
@@ -172,17 +174,18 @@ def main(
             told(f"[{repetition + 1}/{repetitions}] {name}", found)
             print(f"{name} took {time.perf_counter() - started:.0f} s", flush=True)
             added(values.setdefault(name, {}), found)
-    record = Record(
-        question="What do rotations cost, beside a copy, beside other people's, inside attention?",
-        kind="measurement",
-        config=config(peers),
-        seeds=list(range(repetitions)),
-        values=values,
-        wall_s=round(time.perf_counter() - wall, 1),
-        cpu_s=round(time.process_time() - cpu, 1),
-        **surroundings(ROOT),
-    )
-    print(f"wrote {write_record(record, folder)}", flush=True)
+        # of what is done so far: the next may be stopped
+        record = Record(
+            question=QUESTION,
+            kind="measurement",
+            config=config(peers),
+            seeds=list(range(repetition + 1)),
+            values=values,
+            wall_s=round(time.perf_counter() - wall, 1),
+            cpu_s=round(time.process_time() - cpu, 1),
+            **about,
+        )
+        print(f"wrote {write_record(record, folder)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rove_lab.arguments import check_number
 from rove_lab.convolution import attentive_convolution
 from rove_lab.masking import Positions, attend, attention_mask, check_heads, positions_of
 from rove_lab.rotary import RotaryEmbedding, Rotation, check_rotary
 from rove_lab.self_attention import KVCache, RotarySelfAttention
+from rove_lab.temperature import with_temperature
 
 __all__ = [
     "KVCache",
@@ -48,7 +48,7 @@ def rope_attention(
         key_positions: Of the keys; the queries' by default where the lengths agree, else 0, 1, ...
         attn_mask: Boolean (True = may attend) or additive, as in SDPA.
         is_causal: By index, aligned bottom-right; combines with ``attn_mask``.
-        scale: Factor of the logits, 1/√d_head by default; YaRN's temperature multiplies it.
+        scale: Factor of the logits, 1/√d_head by default; YaRN's temperature comes on top.
 
     Returns:
         ``[..., heads, query_pos, d_v]``; zeros for a query that may attend to nothing.
@@ -64,7 +64,7 @@ def rope_attention(
     """
     check_heads(q, k, v)
     here, there = rotations_at(q, k, rotary, positions, key_positions)
-    scale = logit_scale(q, rotary, scale)
+    q, scale = with_temperature(q, rotary, scale)
     return attend(here.apply(q), there.apply(k), v, attn_mask, is_causal, scale)
 
 
@@ -98,7 +98,7 @@ def rove_attention(
         key_positions: Of the keys; the queries' by default where the lengths agree, else 0, 1, ...
         attn_mask: Boolean (True = may attend) or additive, as in SDPA.
         is_causal: By index, aligned bottom-right; combines with ``attn_mask``.
-        scale: Factor of the logits, 1/√d_head by default; YaRN's temperature multiplies it.
+        scale: Factor of the logits, 1/√d_head by default; YaRN's temperature comes on top.
 
     Returns:
         ``[..., heads, query_pos, d_v]``; zeros for a query that may attend to nothing.
@@ -118,7 +118,7 @@ def rove_attention(
     value_here, value_there = here, there
     if value_rotary is not None:
         value_here, value_there = rotations_at(q, k, value_rotary, positions, key_positions)
-    scale = logit_scale(q, rotary, scale)
+    q, scale = with_temperature(q, rotary, scale)
     _check_value_channels(v, value_here)
     v = value_there.apply(v)
     z = attend(here.apply(q), there.apply(k), v, attn_mask, is_causal, scale)
@@ -148,7 +148,7 @@ def attention_pattern(
         key_positions: Of the keys.
         attn_mask: Boolean (True = may attend) or additive, as in SDPA.
         is_causal: By index, aligned bottom-right; combines with ``attn_mask``.
-        scale: Factor s of the logits, 1/√d_head by default; YaRN's temperature multiplies it.
+        scale: Factor s of the logits, 1/√d_head by default; YaRN's temperature comes on top.
 
     Returns:
         ``[..., heads, query_pos, key_pos]``, each row summing to 1, or to 0 if all is masked.
@@ -166,7 +166,8 @@ def attention_pattern(
     here, there = rotations_at(q, k, rotary, positions, key_positions)
     grouped = there.apply(k).repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
     dtype = torch.promote_types(q.dtype, torch.float32)
-    logits = here.apply(q).to(dtype) @ grouped.to(dtype).mT * logit_scale(q, rotary, scale)
+    q, scale = with_temperature(q, rotary, scale)
+    logits = here.apply(q).to(dtype) @ grouped.to(dtype).mT * scale
     mask = attention_mask(attn_mask, is_causal, q, k, logits.dtype)
     if mask is not None and mask.dtype == torch.bool:
         logits = logits.masked_fill(~mask, -torch.inf)
@@ -187,16 +188,6 @@ def rotations_at(
     here, there = positions_of(q.shape[-2], k.shape[-2], positions, key_positions)
     at_query = rotary(here, device=q.device)
     return at_query, at_query if there is here else rotary(there, device=k.device)
-
-
-def logit_scale(q: Tensor, rotary: RotaryEmbedding, scale: float | None) -> float:
-    if q.shape[-1] != rotary.d_head:
-        raise ValueError(
-            f"expected q and k with the rotation's d_head={rotary.d_head}, got {q.shape[-1]}: use "
-            f"RotaryEmbedding({q.shape[-1]})."
-        )
-    scale = q.shape[-1] ** -0.5 if scale is None else check_number("scale", scale)
-    return scale * rotary.attention_factor**2
 
 
 def _check_value_channels(v: Tensor, rotation: Rotation) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from multiprocessing import get_context
@@ -157,6 +157,9 @@ class Experiment:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     job = running.pop(future)
                     if error := future.exception():
+                        if isinstance(error, BrokenExecutor):  # who is killed says nothing
+                            where = ", ".join([*job[0], f"seed {job[1]}"])
+                            error.add_note(f"perhaps in the job {where}: out of memory?")
                         failed.append(error)
                         continue
                     running |= {

@@ -76,7 +76,8 @@ def frame_attention(
         attn_mask: Boolean (True = may attend) or additive, as in SDPA.
         is_causal: By index, aligned bottom-right; combines with ``attn_mask``.
         scale: Factor s of the logits, 1/√d_head by default; YaRN's temperature is not added, pass
-            ``rotary.attention_factor**2 / d_head**0.5``.
+            ``q`` and ``scale`` as ``with_temperature(q, rotary)`` of ``rove_lab.temperature`` gives
+            them.
 
     Returns:
         ``[..., heads, query_pos, d_v]``; zeros for a query that may attend to nothing.

@@ -10,6 +10,7 @@ from torch import Tensor
 from rove_lab.lens_arguments import TransformerBridge
 from rove_lab.masking import attention_mask
 from rove_lab.rotation import Rotation
+from rove_lab.temperature import with_temperature
 
 try:
     from transformer_lens.hook_points import HookPoint
@@ -87,7 +88,7 @@ class GPTAttentionBridge(AttentionBridge):  # type: ignore[misc]  # TransformerL
         return out
 
     def _softmaxed(self, q: Tensor, k: Tensor, attn_mask: Tensor | None) -> Tensor:
-        scale = q.shape[-1] ** -0.5 * self.original_component.rotary.attention_factor**2
+        q, scale = with_temperature(q, self.original_component.rotary)
         scores = scale * (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT)
         seen = attention_mask(attn_mask, True, q, k, q.dtype)
         if seen is not None:

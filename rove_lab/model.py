@@ -290,7 +290,7 @@ def load_pretrained(name: str) -> GPT:
         The model on the CPU, in evaluation mode, in float32.
 
     Raises:
-        ValueError: If there is no such model; says which there are. Or if its weights are not
+        ValueError: If there is no such model; says which there are. Or if its files are not
             those that were shipped, by their SHA-256.
         ImportError: If safetensors is missing.
 

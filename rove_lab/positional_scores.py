@@ -14,6 +14,7 @@ from rove_lab.head_circuits import value_core
 from rove_lab.head_weights import check_projection, expand_heads, wide
 from rove_lab.masking import check_heads
 from rove_lab.rotary import RotaryEmbedding, check_rotary
+from rove_lab.temperature import with_temperature
 
 __all__ = ["fast_share", "positional_scores", "qk_spectrum"]
 
@@ -41,8 +42,7 @@ def positional_scores(
         offsets: ``[n_offsets]`` in tokens, key minus query.
         weights: How often each of the ``pos`` tokens occurs, ``[pos]``, counts or probabilities;
             all alike by default.
-        scale: Factor s of the scores, 1/√d_head by default; the square of YaRN's factor multiplies
-            it.
+        scale: Factor s of the scores, 1/√d_head by default; YaRN's temperature comes on top.
 
     Returns:
         ``[n_offsets, heads]``, in nats, at least float32.
@@ -59,16 +59,10 @@ def positional_scores(
     """
     check_rotary(rotary)
     check_heads(q, k)
-    if q.shape[-1] != rotary.d_head:
-        raise ValueError(
-            f"expected q and k with the rotation's d_head={rotary.d_head}, got {q.shape[-1]}: use "
-            f"RotaryEmbedding({q.shape[-1]})."
-        )
     mean_q, mean_k = _mean("q", q, weights), expand_heads("k", _mean("k", k, weights), q.shape[-3])
-    scale = q.shape[-1] ** -0.5 if scale is None else check_number("scale", scale)
+    mean_q, scale = with_temperature(mean_q, rotary, scale)
     core = value_core(rotary, offsets, q, True).mT
-    curve = torch.einsum("hc,ncd,hd->nh", mean_q, core, mean_k)
-    curve = curve * (scale * rotary.attention_factor**2)
+    curve = torch.einsum("hc,ncd,hd->nh", mean_q, core, mean_k) * scale
     return curve.to(torch.promote_types(q.dtype, torch.float32))
 
 

@@ -196,8 +196,9 @@ def read_record(path: Path | str) -> Record:
     path = Path(path)
     path = path / "record.json" if path.is_dir() else path
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+        text = path.read_text(encoding="utf-8")
+        stored = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    except ValueError as error:
         raise ValueError(f"expected JSON in {path}, got a text that is not: {error}") from error
     names = {field.name for field in fields(Record)}
     found = set(stored) if isinstance(stored, Mapping) else set()
@@ -269,6 +270,17 @@ def check_seeds(seeds: list[int], kind: str) -> None:
         )
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # Python's own reader keeps the last and says nothing
+        raise ValueError(f"a name twice in {[name for name, _ in pairs]}")
+    return found
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word}, which JSON has no word for")
+
+
 def _named(values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("expected columns, rows and scores below the names given: give fewer.")
@@ -306,5 +318,5 @@ def _check_values(values: object, n_seeds: int, name: str) -> None:
         for number in values:
             if not _is_number(number):
                 raise TypeError(f"expected numbers in {name}, got {number!r}.")
-            if not math.isfinite(number):
+            if not -math.inf < number < math.inf:  # isfinite cannot take integers above 2^1024
                 raise ValueError(f"expected finite numbers in {name}, got {number}.")

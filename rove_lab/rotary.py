@@ -53,7 +53,8 @@ class RotaryEmbedding:
 
     Attributes:
         inv_freq: Frequencies ``[rotary_dim / 2]``, float64, radians per token.
-        attention_factor: What YaRN puts on q and on k (logits get its square); 1.0 otherwise.
+        attention_factor: What YaRN puts on the turning channels of q and of k (logits get its
+            square); 1.0 otherwise.
 
     Raises:
         ValueError: If a size is odd, out of range or not positive, or the base is not.

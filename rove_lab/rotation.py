@@ -170,6 +170,11 @@ def _expression(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: boo
 
 
 def _recorded(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
+    # What nobody differentiates is not recorded: that costs as much as turning a few tokens does.
+    # torch.func's tensors do not say what they need, so under its transforms all is.
+    recording = x.requires_grad and torch.is_grad_enabled()
+    if not recording and not torch._C._are_functorch_transforms_active():
+        return _Turned.forward(x, cos, sin, sign, interleaved)
     turned: Tensor = _Turned.apply(x, cos, sin, sign, interleaved)  # type: ignore[no-untyped-call]
     return turned
 

@@ -33,7 +33,7 @@ class Scaling(Protocol):
 
     @property
     def mscale(self) -> float:
-        """The factor put on q and on k; the logits get its square."""
+        """The factor put on the turning channels of q and of k; logits get its square."""
         ...
 
     def inv_freq(self, base: float, rotary_dim: int) -> Tensor:
@@ -143,10 +143,10 @@ class YarnScaling:
     :math:`\omega'_m = (1-\gamma_m)\,\omega_m/s + \gamma_m\,\omega_m`, where :math:`\gamma` falls
     from 1 for planes that turn more than ``beta_fast`` times within ``original_n_ctx`` tokens to 0
     for those that turn less than ``beta_slow`` times. Logits are multiplied by the square of
-    :math:`m = 0.1\ln s + 1`; a rotation never is. The ends of the ramp are clamped as in Hugging
-    Face's ``yarn``, so with a base so small that every plane is fast all are interpolated. Where
-    some channels do not turn (partial rotary), Hugging Face multiplies the turning channels' part
-    of a logit and leaves the rest; here, as in the paper, all of it is multiplied.
+    :math:`m = 0.1\ln s + 1`; a rotation never is. Where some channels do not turn (partial rotary),
+    the turning channels' part of a logit is multiplied and the rest is not, as in Hugging Face's
+    models. The ends of the ramp are clamped as in Hugging Face's ``yarn``, so with a base so small
+    that every plane is fast all are interpolated.
     Peng et al. (2023), arXiv:2309.00071, equations 17 to 22.
 
     Args:

@@ -9,6 +9,7 @@ from rove_lab.arguments import check_flag, check_size
 from rove_lab.masking import Positions, attend, positions_of
 from rove_lab.rotary import RotaryEmbedding, Rotation
 from rove_lab.rotation import autocasting
+from rove_lab.temperature import with_temperature
 
 __all__ = ["KVCache", "RotarySelfAttention", "SharedRotations"]
 
@@ -245,7 +246,7 @@ class RotarySelfAttention(nn.Module):
             v = value_turn.apply(v)
         if cache is not None:
             k, v, positions = cache.joined(k, v, positions)
-        scale = q.shape[-1] ** -0.5 * self.rotary.attention_factor**2
+        q, scale = with_temperature(q, self.rotary)
         z = attend(q, k, v, attn_mask, True, scale)
         if cache is not None:
             cache.k, cache.v, cache.positions = k, v, positions

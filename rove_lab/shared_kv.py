@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rove_lab.arguments import check_flag, check_floating
-from rove_lab.attention import logit_scale, rotations_at
+from rove_lab.attention import rotations_at
 from rove_lab.masking import Positions, attend, attention_mask, check_heads
 from rove_lab.rotary import RotaryEmbedding
+from rove_lab.temperature import with_temperature
 
 __all__ = ["shared_kv_attention"]
 
@@ -48,7 +49,7 @@ def shared_kv_attention(
             applied to it.
         attn_mask: Boolean (True = may attend) or additive, as in SDPA: a sliding window, say.
         is_causal: By index, aligned bottom-right; combines with ``attn_mask``.
-        scale: Factor of the logits, 1/√d_head by default; YaRN's temperature multiplies it.
+        scale: Factor of the logits, 1/√d_head by default; YaRN's temperature comes on top.
 
     Returns:
         ``[..., heads, query_pos, d_head]``; zeros for a query that may attend to nothing.
@@ -67,7 +68,7 @@ def shared_kv_attention(
     _check_one_head(kv)
     check_heads(q, kv)
     here, there = rotations_at(q, kv, rotary, positions, key_positions)
-    scale = logit_scale(q, rotary, scale)
+    q, scale = with_temperature(q, rotary, scale)
     q, kv = here.apply(q), there.apply(kv)
     if sinks is not None:
         attn_mask, is_causal = _with_sinks(sinks, attn_mask, is_causal, q, kv), False

@@ -202,9 +202,9 @@ class Case:
     def tolerance(self, q, k, v):
         """What rounding to the dtype can do: to logits, hence to weights, hence to their mean."""
         d_head = self.family.d_head
-        scale = (
-            d_head**-0.5 if self.scale is None else abs(self.scale)
-        ) * self.family.slow().temperature
+        scale = (d_head**-0.5 if self.scale is None else abs(self.scale)) * max(
+            1.0, self.family.slow().temperature
+        )
         norms = (x.double().norm(dim=-1).max().item() if x.numel() else 0.0 for x in (q, k))
         logits = scale * next(norms) * next(norms) + 10
         epsilon = max(torch.finfo(self.dtype).eps, 1e-11)

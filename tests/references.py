@@ -100,7 +100,7 @@ class ReferenceRotary:
     d_head: int
     frequencies: list
     channels: list
-    temperature: float = 1.0  # what the logits are multiplied by
+    temperature: float = 1.0  # what the logits' part in these channels is multiplied by
 
     def turn(self, vector, t):
         """R_t times a vector of d_head numbers: each pair (x, y) by [[c, -s], [s, c]]."""
@@ -111,6 +111,15 @@ class ReferenceRotary:
             turned[a] = cos * x - sin * y
             turned[b] = sin * x + cos * y
         return turned
+
+    def score(self, query, key):
+        """The product of two vectors that are turned, a channel after the other.
+
+        Hugging Face multiplies cosines and sines, of queries and keys, by the temperature's root.
+        """
+        turning = {channel for pair in self.channels for channel in pair}
+        factors = [self.temperature if c in turning else 1.0 for c in range(self.d_head)]
+        return math.fsum(f * a * b for f, a, b in zip(factors, query, key, strict=True))
 
     def matrix(self, t):
         """R_t as a float64 matrix: its column c is R_t times the c-th unit vector."""
@@ -166,7 +175,7 @@ def softmax(scores):
 def reference_pattern(
     q, k, rotary, positions, key_positions, *, attn_mask=None, is_causal=True, scale=None
 ):
-    """softmax_j(scale * temperature * q_i . R_{p_j - p_i} k_j + mask_ij), [batch, heads, q, k].
+    """softmax_j(scale * q_i . R_{p_j - p_i} k_j + mask_ij), [batch, heads, q, k]; see `score`.
 
     q is [batch, heads, q, d_head], k [batch, kv_heads, k, d_head] (query head h reads KV head
     h // (heads / kv_heads)); positions are nested lists, [batch][q] and [batch][k].
@@ -184,7 +193,7 @@ def reference_pattern(
         for j in range(k_len):
             key = k[b, h // group, j].double().tolist()
             turned = rotary.turn(key, key_positions[b][j] - positions[b][i])
-            score = scale * rotary.temperature * math.fsum(map(float.__mul__, query, turned))
+            score = scale * rotary.score(query, turned)
             if not may_attend(i, j, q_len, k_len, is_causal):
                 score = -math.inf
             if attn_mask is not None:

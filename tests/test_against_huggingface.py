@@ -1,11 +1,14 @@
 """The mathematics against Hugging Face transformers, an independent implementation."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 from gpt_neox import LIKE_GPT_NEOX, gpt_neox_of
+from rove_models import rope, small_model
+from rove_reference import YARN
 from samples import YARN_CASES, normal
 from torch.nn.functional import rms_norm
 from transformers import LlamaConfig, Qwen2VLConfig
@@ -18,8 +21,15 @@ from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen
 
-from rove_lab import LinearScaling, Llama3Scaling, RotaryEmbedding, YarnScaling, rope_attention
-from rove_lab.circuits import fold_rms_norm
+from rove_lab import (
+    LinearScaling,
+    Llama3Scaling,
+    RotaryEmbedding,
+    YarnScaling,
+    attention_pattern,
+    rope_attention,
+)
+from rove_lab.circuits import fold_rms_norm, positional_scores
 from rove_lab.frames import AxialRotary
 from rove_lab.model import GPT
 
@@ -206,3 +216,88 @@ def test_the_gpt_with_rope_is_gpt_neox():
     rove = GPT(replace(LIKE_GPT_NEOX, rotate_values=True)).double()
     rove.load_state_dict(ours.state_dict())
     assert (rove(tokens) - ours(tokens)).abs().max() > 1e-2
+
+
+# --- whole models, of whose heads a part turns -------------------------------------------------
+
+PARTS = {"glm": 0.5, "gpt_neox": 0.25, "phi": 0.5, "stablelm": 0.25}  # GLM's channels interleave
+
+
+def partly_turning(model_type, factor=4.0):
+    """A model of this family under YaRN, of whose heads the first channels turn."""
+    how = rope(partial_rotary_factor=PARTS[model_type])
+    yarn = dict(YARN, factor=factor)
+    return small_model(model_type, **how, yarn=yarn, attention="eager")
+
+
+def heads_and_patterns(model, tokens, positions):
+    """Each layer's queries and keys before their rotation, and its own attention weights."""
+    heads, n_heads = {}, model.config.num_attention_heads
+
+    def keep(layer, name):
+        def hook(module, inputs, out):
+            if name == "query_key_value":  # GPT-NeoX's: a head's q, k and v side by side
+                heads[layer, "q"], heads[layer, "k"], _ = (
+                    out.unflatten(-1, (n_heads, 3, -1)).movedim(1, 3).unbind(2)
+                )
+            else:
+                d_head = RotaryEmbedding.from_config(model.config).d_head
+                heads[layer, name[0]] = out.unflatten(-1, (-1, d_head)).transpose(1, 2)
+
+        return hook
+
+    handles = []
+    for name, module in model.named_modules():
+        last = name.rpartition(".")[2]
+        if last in ("q_proj", "k_proj", "query_key_value"):
+            layer = int(re.search(r"layers\.(\d+)\.", name)[1])
+            handles.append(module.register_forward_hook(keep(layer, last)))
+    with torch.no_grad():
+        out = model(
+            tokens,
+            attention_mask=torch.ones_like(tokens),  # else positions that jump begin a new text
+            position_ids=positions,
+            output_attentions=True,
+            use_cache=False,
+        )
+    for handle in handles:
+        handle.remove()
+    return heads, out.attentions
+
+
+@pytest.mark.parametrize("model_type", PARTS)
+@pytest.mark.parametrize("factor", [4.0, 32.0])
+def test_the_pattern_of_a_model_of_whose_heads_a_part_turns(model_type, factor):
+    model = partly_turning(model_type, factor)
+    rotary = RotaryEmbedding.from_config(model.config)
+    assert rotary.rotary_dim < rotary.d_head
+    assert rotary.attention_factor > 1.1
+    tokens = torch.randint(3, 64, (2, 9), generator=torch.Generator().manual_seed(0))
+    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 7, 8, 20, 21, 22, 50, 90]])
+    heads, patterns = heads_and_patterns(model, tokens, positions)
+    assert len(patterns) == 3
+    for layer, theirs in enumerate(patterns):
+        q, k = heads[layer, "q"], heads[layer, "k"]
+        ours = attention_pattern(q, k, rotary, positions=positions)
+        assert (ours - theirs).abs().max() < 1e-5
+        whole = rotary.attention_factor**2 / rotary.d_head**0.5
+        colder = with_factor(rotary, 1.0)
+        everything = attention_pattern(q, k, colder, positions=positions, scale=whole)
+        assert (everything - theirs).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("model_type", PARTS)
+def test_the_positional_curve_of_a_model_of_whose_heads_a_part_turns(model_type):
+    """A token that is said again and again has one query and one key: its logits are the curve."""
+    model = partly_turning(model_type, 32.0)
+    positions = torch.arange(9)[None]
+    heads, patterns = heads_and_patterns(model, torch.full((1, 9), 7), positions)
+    rotary = RotaryEmbedding.from_config(model.config)
+    curve = positional_scores(heads[0, "q"], heads[0, "k"], rotary, range(-8, 1))
+    assert (curve.softmax(0).T - patterns[0][0, :, -1]).abs().max() < 1e-5
+
+
+def with_factor(rotary, attention_factor):
+    scaling = replace(rotary.scaling, attention_factor=attention_factor)
+    layout = {"rotary_dim": rotary.rotary_dim, "interleaved": rotary.interleaved}
+    return RotaryEmbedding(rotary.d_head, base=rotary.base, **layout, scaling=scaling)

@@ -142,22 +142,21 @@ def test_fault_02_yarns_temperature_multiplies_logits_and_never_values(attention
     assert torch.allclose(z, heads[:, :, :1], rtol=1e-6)  # m^2 would be 1.6 here
 
 
-def test_yarns_temperature_is_on_channels_that_do_not_turn_too_unlike_hugging_face():
-    """Their cosines and sines are multiplied, so that a logit's part that does not turn is not."""
-    rotary = RotaryEmbedding(8, rotary_dim=4, scaling=YarnScaling(16.0, 64, beta_fast=4.0))
-    q, k, _ = inputs()
-    k = k.repeat_interleave(2, 1)
-    here = rotary(torch.arange(4))
-    turned_q, turned_k = here.apply(q), here.apply(k)
-    turning, still = (turned_q[..., c] @ turned_k[..., c].mT for c in (slice(4), slice(4, 8)))
-    m = rotary.attention_factor
-    ours, theirs = (
-        (logits / 8**0.5).softmax(-1)
-        for logits in (m**2 * (turning + still), m**2 * turning + still)
-    )
-    found = attention_pattern(q, k, rotary, is_causal=False)
-    assert torch.allclose(found, ours, atol=1e-12)
-    assert (found - theirs).abs().max() > 0.01
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("trailing", [False, True])
+def test_yarns_temperature_multiplies_what_turns_of_a_logit(trailing, interleaved):
+    """As in Hugging Face, whose cosines and sines are multiplied: the rest of a logit is not."""
+    layout = {"rotary_dim": 4, "trailing": trailing, "interleaved": interleaved}
+    rotary = RotaryEmbedding(8, **layout, scaling=YarnScaling(16.0, 64, beta_fast=4.0))
+    where = [[0, 1, 2, 3], [5, 6, 9, 20]]
+    q, k, v = inputs()
+    pattern, _, _ = check(q, k, v, rotary, where, where)
+    check(q, k, v, rotary, where, where, scale=-0.4, is_causal=False)
+    all_of_it = attention_pattern(
+        q, k, RotaryEmbedding(8, **layout, scaling=YarnScaling(16.0, 64, 4.0, attention_factor=1)),
+        positions=torch.tensor(where), scale=rotary.attention_factor**2 / 8**0.5,
+    )  # fmt: skip
+    assert (pattern - all_of_it).abs().max() > 0.01
 
 
 def test_pattern_times_values_is_rope():

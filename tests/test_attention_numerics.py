@@ -71,6 +71,15 @@ def test_autocast_gives_what_sdpa_gives(mask, dtype, cast_to):
     assert (z.double() - exact).abs().max() < 0.04  # half precision, at any position
 
 
+def test_a_finite_penalty_stays_finite_in_autocasts_dtype():
+    q, k, v = inputs(dtype=torch.float32, n_kv_heads=4)
+    penalty = torch.full((4, 4), -1e6)  # the same for every key, and beyond float16
+    with torch.autocast("cpu", torch.float16):
+        z = rope_attention(q, k, v, RotaryEmbedding(8), attn_mask=penalty, is_causal=False)
+    assert z.isfinite().all()
+    assert z.any()
+
+
 def test_autocast_takes_mixed_dtypes():
     q, k, v = inputs(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

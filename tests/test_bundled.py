@@ -35,8 +35,9 @@ def test_another_name_is_refused_with_those_there_are():
         bundled_folder("gpt2")
 
 
-def test_one_bit_is_noticed(copied):
-    file = copied / "byte-rove" / "model.safetensors"
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_one_bit_is_noticed(copied, file):
+    file = copied / "byte-rove" / file
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
@@ -45,9 +46,10 @@ def test_one_bit_is_noticed(copied):
     assert bundled_folder("byte-rope") == copied / "byte-rope"
 
 
-def test_a_missing_file_is_named(copied):
-    (copied / "byte-rope" / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"expected .*model.safetensors, got no such file"):
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_missing_file_is_named(copied, file):
+    (copied / "byte-rope" / file).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"expected .*{file}, got no such file"):
         bundled_folder("byte-rope")
 
 

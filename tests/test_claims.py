@@ -209,6 +209,40 @@ def test_a_field_that_is_none_is_refused(tmp_path, monkeypatch):
 # What words say without a number
 
 
+def moved(effect, one, other):
+    """The same effect at another place of its record."""
+    rope, rove = (
+        tuple(other if name == one else name for name in names)
+        for names in (effect.rope, effect.rove)
+    )
+    assert rope != effect.rope
+    return replace(effect, rope=rope, rove=rove)
+
+
+def lead_on_seen_inputs(by):
+    """Two thirds; a shortcut's scores tell what share of the questions has inputs seen before."""
+    shortcut = open_record("in_context").values["functions"]["shortcuts"]["the rarer class"]
+    every, seen, new = (shortcut[name][0] for name in ("all", "seen before", "new"))
+    share = (every - new) / (seen - new)
+    return abs(1 - (1 - share) * by["new"].mean / by["end"].mean - 2 / 3) < 0.05
+
+
+def window_is_better(by):
+    """In every pair, at each of the lengths, with RoPE and with RoVE."""
+    pair = open_record("length").values["pair"]
+    score = "nats per byte"
+    return all(
+        short < long
+        for arm in ("RoPE", "RoVE")
+        for effect in by.values()
+        for short, long in zip(
+            pair["window"][arm][effect.rove[-2]][score],
+            pair["plain"][arm][effect.rove[-2]][score],
+            strict=True,
+        )
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "of", "words", "bears"),
     [
@@ -257,6 +291,33 @@ def test_a_field_that_is_none_is_refused(tmp_path, monkeypatch):
                     ).mean
                     for n in ("512", "2048")
                 )
+            ),
+        ),
+        (
+            "C9",
+            "in context, functions",
+            "Two thirds of the lead are on inputs",
+            lead_on_seen_inputs,
+        ),
+        (
+            "C10",
+            "2 to 8 times the length",
+            "But either model does better when it sees no more than its last 128 bytes",
+            window_is_better,
+        ),
+        (
+            "C11",
+            "better with YaRN, per step, at twice",
+            "about as much as at the length of the training",
+            lambda by: abs(by["two"].mean - moved(by["two"], "256", "128").mean) < by["two"].error,
+        ),
+        (
+            "C12",
+            "as trained, eight times",
+            "At four times neither is ahead",
+            lambda by: all(
+                abs(at.mean) < 2 * at.error and 0 < at.agree < at.count
+                for at in (moved(effect, "8 ×", "4 ×") for effect in by.values())
             ),
         ),
     ],

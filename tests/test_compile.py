@@ -20,6 +20,7 @@ from rove_lab import (
 from rove_lab.model import GPT, GPTConfig
 
 ROTARY = RotaryEmbedding(8, scaling=YarnScaling(4.0, 64, beta_fast=4.0))
+PART = RotaryEmbedding(8, rotary_dim=4, trailing=True, scaling=ROTARY.scaling)
 LENGTHS = (5, 9, 17, 64)
 # Inductor writes C++. Where nothing can compile it, the same graph is lowered and run by torch.
 CXX = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
@@ -47,6 +48,7 @@ CALLS = {
     "rows of reals": lambda attention, n, *qkv: attention(
         *qkv, ROTARY, positions=torch.arange(2 * n).reshape(2, n) * 0.5
     ),
+    "a part turns": lambda attention, n, *qkv: attention(*qkv, PART),
     "all keys": lambda attention, n, *qkv: attention(*qkv, ROTARY, is_causal=False),
     "boolean mask": lambda attention, n, *qkv: attention(
         *qkv, ROTARY, attn_mask=torch.ones(n, n, dtype=torch.bool).tril(3)

@@ -196,6 +196,14 @@ def test_a_job_that_fails_after_others_in_this_process_loses_none(capsys):
     assert kept(capsys.readouterr().out) == [([], 0, {"a": 1.0})]
 
 
+def test_a_process_that_is_killed_is_told_with_the_jobs_it_may_have_had(script):
+    died = "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    script.write_text(SCRIPT.replace("    import torch\n", died), encoding="utf-8")
+    done = run(script, "--workers", "2")
+    assert done.returncode != 0
+    assert "perhaps in the job RoPE, 1, seed 0: out of memory?" in done.stderr
+
+
 def test_two_jobs_that_fail_are_both_named(threads):
     both = Barrier(2)
 

@@ -16,7 +16,12 @@ from rove_lab.experiment import Experiment, described
 from rove_lab.records import open_record, read_record
 
 RECORDS = {path.parent.name: path for path in sorted(ROOT.glob("results/*/record.json"))}
-MEASURED = {"compatibility": "experiments", "training_step": "benchmarks"}  # by other means
+MEASURED = {  # by other means
+    "compatibility": "experiments",
+    "mutation": "benchmarks",
+    "numerics": "benchmarks",
+    "training_step": "benchmarks",
+}
 SCRIPTS = sorted(path.stem for path in ROOT.glob("experiments/*.py") if path.stem not in MEASURED)
 
 

@@ -18,6 +18,7 @@ from rove_lab.frames import (
     frame_attention,
     planar_poses,
 )
+from rove_lab.temperature import with_temperature
 
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS, ids=str)
 QUERIES, KEYS = places(2, 3, seed=1), places(2, 5, seed=2)
@@ -179,23 +180,24 @@ def test_poses_and_attention_compile_to_one_graph():
 
 
 YARN = RotaryEmbedding(8, scaling=YarnScaling(4.0, 16))
+PART = RotaryEmbedding(8, rotary_dim=4, scaling=YarnScaling(4.0, 16))
 
 
-@pytest.mark.parametrize("rotary", [RotaryEmbedding(8, rotary_dim=6, interleaved=True), YARN])
+@pytest.mark.parametrize("rotary", [RotaryEmbedding(8, rotary_dim=6, interleaved=True), YARN, PART])
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_rotations_as_frames_are_rope_and_rove(rotary, is_causal):
     q, k, v = inputs(3, 5)
     here, there = rotary([4, 7, 9]), rotary([0, 2, 4, 7, 9])
     where = {"positions": torch.tensor([4, 7, 9]), "key_positions": torch.tensor([0, 2, 4, 7, 9])}
-    scale = rotary.attention_factor**2 / 8**0.5  # YaRN's temperature, 1 without
+    hot, scale = with_temperature(q, rotary)
     for rotate_values, attention in ((True, rove_attention), (False, rope_attention)):
         z = frame_attention(
-            q, k, v, here, there, rotate_values=rotate_values, is_causal=is_causal, scale=scale
+            hot, k, v, here, there, rotate_values=rotate_values, is_causal=is_causal, scale=scale
         )
         close(z, attention(q, k, v, rotary, is_causal=is_causal, **where), 1e-13)
 
 
-def test_yarns_temperature_is_the_scales_to_say():
+def test_yarns_temperature_is_the_callers_to_add():
     q, k, v = inputs()
     here = YARN(range(4))
     assert YARN.attention_factor > 1.1

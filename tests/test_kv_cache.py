@@ -44,6 +44,7 @@ def random_chunks(seed, n=9):
         {},
         {"rotate_values": False},
         {"bias": True, "rotary": RotaryEmbedding(8, scaling=YarnScaling(16.0, 64, beta_fast=4.0))},
+        {"rotary": RotaryEmbedding(8, rotary_dim=4, scaling=YarnScaling(16.0, 64, beta_fast=4.0))},
         {"value_rotary": RotaryEmbedding(8, rotary_dim=4, base=50.0)},
     ],
     ids=str,

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from rove_lab.attention import attention_pattern
 from rove_lab.lens import bridge_from_gpt, firing_hooks
 from rove_lab.messages import z_from_pattern
+from rove_lab.rotary import RotaryEmbedding, YarnScaling
 
 BOTH = ["q.hook_out", "k.hook_out", "v.hook_out", "hook_rot_q", "hook_rot_k", "hook_attn_scores"]
 BOTH += ["hook_pattern", "o.hook_in", "hook_z"]
@@ -41,6 +42,21 @@ def test_the_cache_holds_every_step(rove):
         assert_close(held("hook_pattern"), pattern)
         assert_close(held("hook_attn_scores").softmax(-1), pattern)
         assert_close(z, z_from_pattern(pattern, v, rotary))
+
+
+@torch.no_grad()
+def test_yarns_temperature_is_on_the_channels_that_turn():
+    gpt = small_gpt()
+    scaling = YarnScaling(4.0, 64, beta_fast=4.0, attention_factor=1.5)
+    rotary = RotaryEmbedding(24, rotary_dim=8, trailing=True, scaling=scaling)
+    for block in gpt.blocks:
+        block.attn.rotary = block.attn.value_rotary = rotary
+    logits, cache = bridge_from_gpt(gpt).run_with_cache(TOKENS)
+    assert_close(logits, gpt(TOKENS))
+    q, k = (cache[f"blocks.1.attn.hook_{name}"].transpose(1, 2) for name in "qk")
+    assert_close(cache["blocks.1.attn.hook_pattern"], attention_pattern(q, k, rotary))
+    turned = cache["blocks.1.attn.hook_rot_q"].transpose(1, 2)
+    assert_close(turned, rotary(range(8)).apply(q))  # a rotation, which stretches nothing
 
 
 @torch.no_grad()

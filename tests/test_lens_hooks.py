@@ -6,11 +6,13 @@ import pytest
 import torch
 from hf_models import small_config
 from rove_models import ARCHITECTURES
+from rove_reference import YARN
 from torch.testing import assert_close
 from transformer_lens.config import TransformerBridgeConfig
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import AutoModelForCausalLM
 
+from rove_lab.attention import attention_pattern
 from rove_lab.lens import bridge_from_huggingface, rotary_of, rove_hooks
 from rove_lab.lens_calls import positions_seen, turning_values
 from rove_lab.messages import z_from_pattern
@@ -173,6 +175,19 @@ def test_yarn_never_scales_values():
         expected = bridge.run_with_hooks(TOKENS, fwd_hooks=reference)
         actual = bridge.run_with_hooks(TOKENS, fwd_hooks=rove_hooks(bridge))
         assert_close(actual, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("model_type", ["phi", "gpt_neox"])
+@torch.no_grad()
+def test_a_pattern_under_yarn_where_a_part_of_a_head_turns(model_type):
+    bridge = bridge_from_huggingface(ARCHITECTURES[model_type](yarn=dict(YARN)))
+    _, cache = bridge.run_with_cache(TOKENS)
+    for layer in range(3):
+        q, k = (cache[f"blocks.{layer}.attn.hook_{name}"] for name in "qk")
+        q, k = (x.unflatten(-1, (4, -1)) if x.dim() == 3 else x for x in (q, k))
+        ours = attention_pattern(q.transpose(1, 2), k.transpose(1, 2), rotary_of(bridge, layer))
+        theirs = cache[f"blocks.{layer}.attn.hook_pattern"]
+        assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 def test_an_exception_leaves_nothing_behind(llama):

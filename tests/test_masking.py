@@ -244,3 +244,16 @@ def test_attend_needs_no_rotation():
 def test_check_heads_accepts_what_fits():
     check_heads(normal(4, 3, 8), normal(2, 5, 8), normal(2, 5, 6))
     check_heads(normal(2, 4, 3, 8), normal(2, 1, 5, 8))
+
+
+def test_without_a_batch_causality_counts_from_the_end_whatever_the_channels():
+    q, k, v = normal(1, 2, 4), normal(1, 4, 4), normal(1, 4, 4)  # as many channels as keys
+    seen = torch.tensor([[True, True, True, False], [True, True, True, True]])
+    expected = (0.5 * q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1) @ v
+    assert torch.allclose(attend(q, k, v, None, True, 0.5), expected, atol=1e-6)
+
+
+def test_a_negative_scale_turns_preference_round():
+    q, k, v = normal(1, 3, 4), normal(1, 3, 4), normal(1, 3, 4)
+    expected = (-0.4 * q @ k.mT).softmax(-1) @ v
+    assert torch.allclose(attend(q, k, v, None, False, -0.4), expected, atol=1e-6)

@@ -116,6 +116,15 @@ def test_positions_default_as_in_attention():
     )
 
 
+def test_a_mixer_keeps_its_positions_when_the_givers_change():
+    where = torch.arange(4, dtype=torch.float64)
+    W_V = torch.randn(D_IN, 8, dtype=torch.float64)
+    mixer = rove_mixer(pattern_of(4, 4), W_V, RotaryEmbedding(8), positions=where)
+    before = mixer.to_dense()
+    where += torch.tensor([0.0, 1.0, 4.0, 9.0])
+    assert torch.equal(mixer.to_dense(), before)
+
+
 def test_real_positions_from_a_list_keep_their_precision():
     """Float32 tells reals near a million apart by 1/16 of a token only."""
     A, W_V, rotary = pattern_of(3, 3), weight(4), RotaryEmbedding(4)
@@ -210,6 +219,12 @@ def test_the_fft_product_is_torch_conv1d():
     x = torch.randn(2, n, 3, dtype=torch.float64)
     expected = F.conv1d(x.mT, kernels.permute(2, 1, 0), padding=n - 1).mT
     torch.testing.assert_close(BlockToeplitzMixer(kernels) @ x, expected, rtol=0, atol=1e-10)
+
+
+def test_the_product_of_one_number_and_of_none():
+    mixer = BlockToeplitzMixer(torch.full((1, 1, 1), 3.0))
+    assert torch.allclose(mixer @ torch.full((1, 1), 2.0), torch.full((1, 1), 6.0))
+    assert (mixer @ torch.zeros(0, 1, 1)).shape == (0, 1, 1)
 
 
 def test_the_fft_product_of_float32_is_that_of_float64_rounded():

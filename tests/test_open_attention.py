@@ -10,7 +10,7 @@ from rove_lab.attention import attentive_convolution
 from rove_lab.kernels import offset_kernels
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.open_attention import open_attention, turned_within
-from rove_lab.rotary import RotaryEmbedding
+from rove_lab.rotary import RotaryEmbedding, YarnScaling
 
 SIZES = GPTConfig(d_vocab=20, n_ctx=8, d_model=16, n_layers=2, n_heads=4, n_kv_heads=2)
 TOKENS = torch.randint(20, (3, 12), generator=torch.Generator().manual_seed(0))
@@ -36,6 +36,16 @@ def test_it_says_what_the_model_says(changes):
     assert [pattern.shape for pattern in patterns] == [(3, 4, 12, 12)] * 2
     for pattern in patterns:
         assert torch.allclose(pattern.sum(-1), torch.ones(3, 4, 12, dtype=torch.float64))
+
+
+def test_yarns_temperature_is_on_the_channels_that_turn():
+    model = gpt()
+    scaling = YarnScaling(4.0, 64, beta_fast=4.0, attention_factor=1.5)
+    for block in model.blocks:
+        block.attn.rotary = RotaryEmbedding(4, rotary_dim=2, scaling=scaling)
+    with torch.no_grad(), open_attention(model):
+        opened = model(TOKENS)
+    assert torch.allclose(opened, model(TOKENS), atol=1e-6)
 
 
 def test_positions_and_masks_reach_it():

@@ -43,14 +43,28 @@ def test_the_curve_is_the_mean_over_pairs_of_tokens(layout, share):
             assert found[n, h].item() == pytest.approx(mean, abs=1e-12)
 
 
-def test_one_token_has_the_scores_that_attention_gives_it():
+@pytest.mark.parametrize("rotary_dim", [6, 4])
+def test_one_token_has_the_scores_that_attention_gives_it(rotary_dim):
     """The logits of the pattern, up to the constant that a softmax takes away; YaRN's included."""
-    rotary = RotaryEmbedding(6, scaling=YarnScaling(4.0, 64))
+    rotary = RotaryEmbedding(6, rotary_dim=rotary_dim, scaling=YarnScaling(4.0, 64))
     q, k = queries_and_keys(Layout(6), 1)
     pattern = attention_pattern(q.expand(-1, 7, -1), k.expand(-1, 7, -1), rotary)
     curve = positional_scores(q, k, rotary, torch.arange(-6, 1))
     assert_close(curve.softmax(0).T, pattern[:, -1])
     assert_close(positional_scores(q, k, rotary, [-2], scale=3.0), curve[4:5] * 3 * 6**0.5)
+
+
+@pytest.mark.parametrize("trailing", [False, True])
+def test_yarns_temperature_multiplies_what_turns_of_a_score(trailing):
+    layout = Layout(6, rotary_dim=4, trailing=trailing)
+    rotary = layout.build(RotaryEmbedding)
+    scaling = YarnScaling(1.0, 64, attention_factor=1.5)  # no plane is slowed
+    hot = RotaryEmbedding(6, rotary_dim=4, trailing=trailing, scaling=scaling)
+    q, k = queries_and_keys(layout)
+    still = torch.zeros(6, dtype=torch.float64).index_fill(0, torch.tensor(layout.unrotated), 1)
+    rest = positional_scores(q * still, k, rotary, OFFSETS)
+    turning = positional_scores(q * (1 - still), k, rotary, OFFSETS)
+    assert_close(positional_scores(q, k, hot, OFFSETS), 1.5**2 * turning + rest)
 
 
 def test_batches_are_averaged_over():

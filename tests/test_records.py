@@ -149,6 +149,26 @@ def test_a_bad_file_is_refused(tmp_path):
         read_record(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"config": {"a": 1, "a": 2}}', r"a name twice in \['a', 'a'\]"),
+        ('{"config": {"a": NaN}}', "NaN, which JSON has no word for"),
+        ('{"config": {"a": -Infinity}}', "-Infinity, which JSON has no word for"),
+    ],
+)
+def test_what_two_readers_would_read_differently_is_refused(tmp_path, text, words):
+    path = tmp_path / "record.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"expected JSON in .*record\.json.*{words}"):
+        read_record(path)
+
+
+def test_a_huge_integer_is_a_number():
+    values = {"RoVE": {"accuracy": [10**400] * len(RECORD.seeds)}}
+    assert replace(RECORD, values=values).values == values
+
+
 def test_what_json_cannot_hold_is_refused(tmp_path):
     with pytest.raises(TypeError, match="not JSON serializable"):
         write_record(replace(RECORD, config={"path": Path()}), tmp_path)

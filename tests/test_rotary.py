@@ -86,6 +86,7 @@ def test_matrix_is_float64_by_default():
         (slice(2, None), [2, 3]),
         (slice(None, None, 2), [0, 2]),
         (slice(None), [0, 1, 2, 3]),
+        ([-4, -1], [0, 3]),
         (torch.tensor([0, 3]), [0, 3]),
         (np.array([0, 3]), [0, 3]),
     ],

@@ -84,6 +84,21 @@ def test_positions_may_be_learned(layout):
 
 
 @forward_mode
+def test_forward_mode_moves_positions_and_vectors_at_once():
+    rotary = RotaryEmbedding(4, base=3.0)
+    x, dx = torch.randn(2, 1, 3, 4, dtype=torch.float64)
+    positions, step = torch.randn(2, 3, dtype=torch.float64)
+
+    def turned(positions, x):
+        return rotary(positions).apply(x)
+
+    _, found = torch.func.jvp(turned, (positions, x), (step, dx))
+    h = 1e-6
+    ahead, behind = (turned(positions + s * step, x + s * dx) for s in (h, -h))
+    assert torch.allclose(found, (ahead - behind) / (2 * h), atol=1e-8)
+
+
+@forward_mode
 @pytest.mark.parametrize("layout", LAYOUTS[:4], ids=str)
 def test_jacobians_are_the_matrices(layout):
     rotary = RotaryEmbedding(10, **layout)
@@ -135,6 +150,21 @@ def test_autocast_changes_no_bit(dtype, cast_to):
         turned = rotation.apply(x)
     assert turned.dtype == dtype
     assert torch.equal(turned, rotation.apply(x))
+
+
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_nobody_differentiates_is_turned_to_the_same_bits(layout, dtype):
+    rotation = RotaryEmbedding(10, **layout)(range(5))
+    x = torch.randn(2, 3, 5, 10, dtype=dtype, requires_grad=True)
+    for move in (rotation.apply, rotation.undo):
+        recorded = move(x)
+        with torch.no_grad():
+            unrecorded = [move(x), move(x.detach())]
+        assert recorded.requires_grad
+        for turned in [*unrecorded, move(x.detach())]:
+            assert torch.equal(turned, recorded)
+            assert not turned.requires_grad
 
 
 def test_inference_mode_and_meta_tensors():

@@ -43,6 +43,7 @@ YARN = RotaryEmbedding(8, scaling=YarnScaling(16.0, 64, beta_fast=4.0))
         {"rotate_values": False},
         {"rotary": YARN, "bias": True},
         {"rotary": RotaryEmbedding(8, rotary_dim=4, trailing=True, interleaved=True)},
+        {"rotary": RotaryEmbedding(8, rotary_dim=4, trailing=True, scaling=YARN.scaling)},
         {"value_rotary": RotaryEmbedding(8).planes([3])},
         {"n_kv_heads": 1, "rotary": YARN, "value_rotary": RotaryEmbedding(8, base=30.0)},
     ],

@@ -16,8 +16,9 @@ from rove_lab.frames import shared_kv_attention
 ROTARY = RotaryEmbedding(8, base=50.0, rotary_dim=4, interleaved=True, trailing=True)
 WHOLE = RotaryEmbedding(8, base=50.0)
 YARN = RotaryEmbedding(8, interleaved=True, scaling=YarnScaling(4.0, 64))
+PART_YARN = RotaryEmbedding(8, rotary_dim=4, trailing=True, scaling=YarnScaling(4.0, 64))
 each_rotary = pytest.mark.parametrize(
-    "rotary", [ROTARY, WHOLE, YARN], ids=["part", "whole", "yarn"]
+    "rotary", [ROTARY, WHOLE, YARN, PART_YARN], ids=["part", "whole", "yarn", "part, yarn"]
 )
 
 
@@ -39,9 +40,9 @@ def reference(q, kv, rotary, here, there, *, undo=True, sinks=None, mask=None, c
         for j in range(k_len):
             c = kv[b, 0, j].tolist()
             turned = turns.turn(c, there[b][j] - here[b][i])
-            product = math.fsum(map(float.__mul__, q[b, h, i].tolist(), turned))
             seen = not causal or j - i <= k_len - q_len
-            score = turns.temperature * product / math.sqrt(d_head) + mask[b, h, i, j].item()
+            product = turns.score(q[b, h, i].tolist(), turned)
+            score = product / math.sqrt(d_head) + mask[b, h, i, j].item()
             scores.append(score if seen else -math.inf)
             messages.append(turned if undo else turns.turn(c, there[b][j]))
         if sinks is not None:

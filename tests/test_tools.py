@@ -176,8 +176,9 @@ def test_every_test_runs_in_one_stage_and_slow_ones_in_test_all() -> None:
     assert [selects(stage, {"nightly"}) for stage in stages_of(steps.notebooks())] == [True]
 
 
-def test_what_is_measured_beside_goes_into_a_folder_that_only_the_benchmark_reads() -> None:
-    install, measure = (step.command for step in steps.bench())
+@pytest.mark.parametrize("task", ["bench", "numerics"])
+def test_what_is_measured_beside_goes_into_a_folder_that_only_benchmarks_read(task: str) -> None:
+    install, measure = (step.command for step in steps.TASKS[task]())
     assert {"--no-deps", "--target", ".bench"} <= {*install}
     assert "/.bench/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     assert (ROOT / measure[-1]).is_file()

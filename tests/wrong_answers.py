@@ -1851,4 +1851,85 @@ def step(q, cache, rotary, t):
             "the query stands at t",
         ),
     ],
+    "ex-first-lost": [
+        ("def first_lost(dtype): return 2 / torch.finfo(dtype).eps", "last of those"),
+        ("def first_lost(dtype): return 1 / torch.finfo(dtype).eps + 1", "must reach 2"),
+        ("def first_lost(dtype): return 1 / torch.finfo(dtype).eps", "one over eps"),
+        ("def first_lost(dtype): return torch.finfo(dtype).max", "largest number"),
+        (
+            """
+def first_lost(dtype):
+    return next(n for n in range(1, 3000) if torch.tensor(n, dtype=dtype) == n - 1) + 1
+""",
+            "first number after it",
+        ),
+    ],
+    "ex-largest-error": [
+        (
+            """
+def largest_error(angle, digits):
+    return 2.0 ** (int(math.log2(angle)) - digits + 1)
+""",
+            "distance of two neighbours",
+        ),
+        ("def largest_error(angle, digits): return angle * 2.0**-digits", "from one power of two"),
+        (
+            """
+def largest_error(angle, digits):
+    return 2.0 ** (int(math.log(angle)) - digits)
+""",
+            "logarithm to base two",
+        ),
+        (
+            """
+def largest_error(angle, digits):
+    return 2.0 ** (int(math.log2(angle)) - digits - 1)
+""",
+            "from the first one on",
+        ),
+        ("def largest_error(angle, digits): return int(math.log2(angle)) - digits", "exponent"),
+    ],
+    "ex-factor-in-tables": [
+        (
+            """
+def turn_back(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos - torch.cat((-b, a), -1) * sin
+""",
+            "in it twice",
+        ),
+        (
+            """
+def turn_back(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return (x * cos - torch.cat((-b, a), -1) * sin) / (cos**2 + sin**2) ** 0.5
+""",
+            "once more",
+        ),
+        (
+            """
+def turn_back(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return (x * cos - torch.cat((-b, a), -1) * sin) / (cos**2 + sin**2) ** 1.5
+""",
+            "too often",
+        ),
+        (
+            """
+def turn_back(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+""",
+            "that turns on: turning back",
+        ),
+        (
+            """
+def turn_back(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return (x * cos + torch.cat((-b, a), -1) * sin) / (cos**2 + sin**2)
+""",
+            "the factor is out",
+        ),
+        ("def turn_back(x, cos, sin): return x", "still turned"),
+    ],
 }

@@ -97,19 +97,25 @@ def notebooks() -> Steps:
     return [Step("every chapter alone, on the newest plotly (pytest)", pytest("nightly"))]
 
 
-def bench() -> Steps:
-    """Measure the rotations beside other people's, which go into a folder that only this reads."""
+def peers() -> Step:
+    """Install other people's rotations into a folder that only the benchmarks read."""
     install = (*INSTALL, "--upgrade", "--no-deps")
-    return [
-        Step(
-            "install benchmarks/requirements.txt into .bench",
-            python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
-        ),
-        Step(
-            "measure what rotations cost (some forty minutes of an idle machine)",
-            python("benchmarks/rotation_speed.py"),
-        ),
-    ]
+    return Step(
+        "install benchmarks/requirements.txt into .bench",
+        python(*install, "--target", ".bench", "-r", "benchmarks/requirements.txt"),
+    )
+
+
+def bench() -> Steps:
+    """Measure what the rotations cost beside other people's."""
+    words = "measure what rotations cost (some forty minutes of an idle machine)"
+    return [peers(), Step(words, python("benchmarks/rotation_speed.py"))]
+
+
+def numerics() -> Steps:
+    """Measure how exact the rotations are beside other people's."""
+    words = "measure how exact rotations are, in every dtype (minutes; nothing is timed)"
+    return [peers(), Step(words, python("benchmarks/numerics.py"))]
 
 
 TASKS = {
@@ -122,6 +128,7 @@ TASKS = {
     "test-notebooks": notebooks,
     "audit": audit,
     "bench": bench,
+    "numerics": numerics,
 }
 
 
