@@ -294,5 +294,5 @@ def autocasting(x: Tensor) -> bool:
         >>> autocasting(torch.zeros(1))
         False
     """
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    # on meta there is none, and to ask raises; torch 2.6 cannot compile is_autocast_available
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
