@@ -83,3 +83,20 @@ def find_peers() -> dict[str, str]:
     """
     site.addsitedir(str(FOLDER))
     return {package: version(package) for package in PACKAGES}
+
+
+def peers_here() -> dict[str, str]:
+    """Puts those peers within reach that run here: a machine that is lent has not all.
+
+    Returns:
+        Their names in :data:`PEERS`, and their versions.
+    """
+    site.addsitedir(str(FOLDER))
+    found = {}
+    for (name, build), package in zip(PEERS.items(), PACKAGES, strict=True):
+        try:
+            build(torch.zeros(1, 1, 2, 4))
+            found[name] = version(package)
+        except ImportError:
+            continue
+    return found

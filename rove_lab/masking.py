@@ -214,7 +214,7 @@ def _check_mask(attn_mask: Tensor, shape: tuple[int, ...], device: torch.device)
             f"tensor, got {got}: for zeros and ones use attn_mask.bool()."
         )
     try:
-        fits = torch.broadcast_shapes(attn_mask.shape, shape) == torch.Size(shape)
+        fits = tuple(torch.broadcast_shapes(attn_mask.shape, shape)) == shape
     except RuntimeError:
         fits = False
     if not fits:

@@ -170,13 +170,21 @@ def _expression(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: boo
 
 
 def _recorded(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
+    if torch._C._are_functorch_transforms_active():
+        # which derive and map the expression; inside a `jvp` of ours tangents of tangents are lost
+        cos = _both_channels(cos, interleaved)[0]
+        return _expression(x, cos, sin, sign, interleaved)
     # What nobody differentiates is not recorded: that costs as much as turning a few tokens does.
-    # torch.func's tensors do not say what they need, so under its transforms all is.
-    recording = x.requires_grad and torch.is_grad_enabled()
-    if not recording and not torch._C._are_functorch_transforms_active():
+    if not (x.requires_grad and torch.is_grad_enabled()):
         return _Turned.forward(x, cos, sin, sign, interleaved)
     turned: Tensor = _Turned.apply(x, cos, sin, sign, interleaved)  # type: ignore[no-untyped-call]
     return turned
+
+
+def _both_channels(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
+    # sliced, which torch.autograd.grad(..., is_grads_batched=True) can map, and unflatten it cannot
+    half = x.shape[-1] // 2
+    return (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
 
 
 class _Turned(torch.autograd.Function):
@@ -187,11 +195,10 @@ class _Turned(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool) -> Tensor:
-        pair, axis = _planes(interleaved)
         wide = x.to(cos.dtype)
         turned = wide * cos  # the one new tensor: to make another costs more than the arithmetic
-        a, b = wide.unflatten(-1, pair).unbind(axis)
-        turned_a, turned_b = turned.unflatten(-1, pair).unbind(axis)
+        a, b = _both_channels(wide, interleaved)
+        turned_a, turned_b = _both_channels(turned, interleaved)
         turned_a.addcmul_(b, sin, value=-sign)
         turned_b.addcmul_(a, sin, value=sign)
         return turned.to(x.dtype)
@@ -207,21 +214,6 @@ class _Turned(torch.autograd.Function):
         cos, sin = ctx.saved_tensors
         sign, interleaved = ctx.how
         return _recorded(grad, cos, sin, -sign, interleaved), None, None, None, None
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, *how: Any
-    ) -> tuple[Tensor, int]:
-        axes = x.dim() - (in_dims[0] is not None)
-
-        def leading(tensor: Tensor, dim: int | None) -> Tensor:
-            if dim is None:
-                return tensor
-            tensor = tensor.movedim(dim, 0)  # and then axes that broadcast, down to its own
-            return tensor[(slice(None), *[None] * (axes + 1 - tensor.dim()))]
-
-        x, cos, sin = map(leading, (x, cos, sin), in_dims)
-        return _recorded(x, cos, sin, *how), 0
 
     @staticmethod
     def jvp(
@@ -294,5 +286,5 @@ def autocasting(x: Tensor) -> bool:
         >>> autocasting(torch.zeros(1))
         False
     """
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    # on meta there is none, and to ask raises; torch 2.6 cannot compile is_autocast_available
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)

@@ -2,7 +2,9 @@ r"""Where a result was made: versions, device, commit."""
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +19,9 @@ __all__ = ["surroundings"]
 def surroundings(root: Path | str, *, threads: int | None = None) -> dict[str, Any]:
     """The fields of a record that follow from where it is made: versions, device and commit.
 
+    A copy without git, on a machine that is lent, is told its commit by the environment variable
+    ``ROVE_LAB_COMMIT``; where git answers, git is believed.
+
     Args:
         root: The checkout the code runs from.
         threads: Of each process that works; None for as many as torch has in this one.
@@ -25,7 +30,7 @@ def surroundings(root: Path | str, *, threads: int | None = None) -> dict[str, A
         ``versions``, ``device`` and ``commit``: fields of a :class:`rove_lab.records.Record`.
 
     Raises:
-        ValueError: If ``root`` is no git checkout.
+        ValueError: If ``root`` is no git checkout, and no commit was told.
 
     Example:
         >>> sorted(surroundings(Path(__file__).parent))
@@ -60,6 +65,10 @@ def _commit(root: Path) -> str:
         changed = git("status", "--porcelain", "--", *ours)  # of the code that runs, no more
         return git("rev-parse", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError) as error:
+        told = os.environ.get("ROVE_LAB_COMMIT", "")
+        if re.fullmatch(r"[0-9a-f]{40}(-dirty)?", told):
+            return told
         raise ValueError(
-            f"expected a git checkout at {root}, got none: run from a clone of the repository."
+            f"expected a git checkout at {root}, got none: run from a clone of the repository, or "
+            "set ROVE_LAB_COMMIT to what `git rev-parse HEAD` prints where the copy was made."
         ) from error

@@ -1,15 +1,22 @@
-"""The built book, served on this machine and opened in a browser that can reach nothing but it."""
+"""The built book, served on this machine and opened in a browser that can reach nothing but it.
+
+Playwright and axe are imported where they are used: the core suite runs where neither is.
+"""
+
+from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "_build" / "html"
@@ -25,7 +32,7 @@ LAUNCH = [
     "--disable-sync",
 ]
 
-Open = Callable[..., Page]
+Open = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +55,8 @@ def site() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser(chromium_path: Path) -> Iterator[Browser]:
     """One browser for all tests of a process: Playwright cannot be started twice in one."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=chromium_path, args=LAUNCH)
         yield chromium
@@ -106,6 +115,8 @@ def visit(browser: Browser, site: str) -> Iterator[Open]:
 
 def serious_faults(page: Page) -> list[str]:
     """What axe-core finds on the page that keeps readers out."""
+    from axe_playwright_python.sync_playwright import Axe
+
     # Without preload: axe would fetch style sheets again, by addresses they do not have. What is
     # hidden from screen readers and drawn by others is theirs to answer for, and slow to walk.
     found = Axe().run(

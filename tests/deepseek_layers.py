@@ -1,7 +1,7 @@
 """Random attention layers of DeepSeek-V4 as transformers has them, and what goes in and out."""
 
 import torch
-from samples import normal
+from samples import normal, window_of
 from torch import nn
 from transformers import DeepseekV4Config
 from transformers.masking_utils import create_sliding_window_causal_mask
@@ -104,9 +104,3 @@ class Layer:
         } | how
         q, kv = self.queries_and_latents(x)
         return shared_kv_attention(q, kv, self.rotary, positions=positions, **how)
-
-
-def window_of(n, width):
-    """True where key j is among the `width` tokens that end with query i, [n, n]."""
-    i, j = torch.arange(n)[:, None], torch.arange(n)
-    return (j <= i) & (i - j < width)

@@ -53,3 +53,9 @@ YARN_CASES = list(
         (True, False),
     )
 )
+
+
+def window_of(n, width):
+    """True where key j is among the `width` tokens that end with query i, [n, n]."""
+    i, j = torch.arange(n)[:, None], torch.arange(n)
+    return (j <= i) & (i - j < width)

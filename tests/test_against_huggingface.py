@@ -1,4 +1,4 @@
-"""Frequencies and rotations against Hugging Face transformers, an independent implementation."""
+"""The mathematics against Hugging Face transformers, an independent implementation."""
 
 import itertools
 import re
@@ -6,16 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gpt_neox import LIKE_GPT_NEOX, gpt_neox_of
 from rove_models import rope, small_model
 from rove_reference import YARN
-from samples import YARN_CASES
-from transformers import LlamaConfig
+from samples import YARN_CASES, normal
+from torch.nn.functional import rms_norm
+from transformers import LlamaConfig, Qwen2VLConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.cohere import modeling_cohere as cohere
 from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
 from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen
 
 from rove_lab import (
     LinearScaling,
@@ -25,7 +29,9 @@ from rove_lab import (
     attention_pattern,
     rope_attention,
 )
-from rove_lab.circuits import positional_scores
+from rove_lab.circuits import fold_rms_norm, positional_scores
+from rove_lab.frames import AxialRotary
+from rove_lab.model import GPT
 
 
 def hugging_face(base, d_head, **rope_parameters):
@@ -171,6 +177,45 @@ def test_rope_attention_equals_hugging_faces_eager_attention():
     )
     ours = rope_attention(q, k, v, rotary)
     assert (ours - theirs.transpose(1, 2)).abs().max() < 2e-6
+
+
+def test_qwen2_vl_turns_the_patches_of_an_image_alike():
+    """transformers' own rotation, with its float32 angles."""
+    config = Qwen2VLConfig().vision_config
+    d_head = config.embed_dim // config.num_heads
+    embedding = qwen.Qwen2VLVisionRotaryEmbedding(config)
+    rows = torch.arange(6).repeat_interleave(9)
+    columns = torch.arange(9).repeat(6)
+    q, k = normal(54, 2, d_head, dtype=torch.float32), normal(54, 2, d_head, dtype=torch.float32)
+    cos, sin = embedding(q, torch.stack((rows, columns), -1))
+    theirs = qwen.apply_rotary_pos_emb_vision(q, k, cos, sin)
+    rotation = AxialRotary(d_head)(rows=rows, columns=columns)
+    for x, expected in zip((q, k), theirs, strict=True):
+        ours = rotation.apply(x.transpose(0, 1)).transpose(0, 1)
+        torch.testing.assert_close(ours, expected, rtol=0, atol=5e-6)
+    assert (theirs[0] - q).abs().max() > 1
+
+
+def test_folding_gemmas_norm_multiplies_by_one_more():
+    single = {"dtype": torch.float32}
+    W_U, x = normal(5, 11, **single), 3 * normal(7, 5, seed=2, **single) + 1
+    norm = Gemma2RMSNorm(5, eps=1e-5)
+    with torch.no_grad():
+        norm.weight.copy_(normal(5, seed=4))
+        expected = norm(x) @ W_U
+    folded = fold_rms_norm(W_U, 1 + norm.weight.detach())
+    torch.testing.assert_close(rms_norm(x, (5,), eps=1e-5) @ folded, expected, rtol=0, atol=1e-5)
+
+
+def test_the_gpt_with_rope_is_gpt_neox():
+    torch.manual_seed(0)
+    ours, tokens = LIKE_GPT_NEOX.build().double(), torch.randint(0, 31, (2, 7))
+    # Hugging Face takes its angles in float32.
+    theirs = gpt_neox_of(ours)(tokens).logits
+    torch.testing.assert_close(ours(tokens), theirs, atol=1e-5, rtol=0)
+    rove = GPT(replace(LIKE_GPT_NEOX, rotate_values=True)).double()
+    rove.load_state_dict(ours.state_dict())
+    assert (rove(tokens) - ours(tokens)).abs().max() > 1e-2
 
 
 # --- whole models, of whose heads a part turns -------------------------------------------------

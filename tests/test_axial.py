@@ -1,12 +1,10 @@
-"""`AxialRotary`: rows and columns, against explicit 2 x 2 matrices and Qwen2-VL's vision tower."""
+"""`AxialRotary`: rows and columns, against explicit 2 x 2 matrices."""
 
 import pytest
 import torch
 from references import plane_channels, rope_frequencies
 from references_frames import rotary_matrix
 from samples import normal
-from transformers import Qwen2VLConfig
-from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen
 
 from rove_lab import RotaryEmbedding
 from rove_lab.frames import AxialRotary
@@ -26,23 +24,6 @@ def test_half_of_the_planes_turn_with_the_row_and_half_with_the_column(interleav
         by_column = rotary_matrix(column, axis, pairs[3:], 12)
         expected = x[:, t] @ (by_row @ by_column).T
         torch.testing.assert_close(turned[:, t], expected, rtol=0, atol=1e-12)
-
-
-def test_qwen2_vl_turns_the_patches_of_an_image_alike():
-    """transformers' own rotation, with its float32 angles."""
-    config = Qwen2VLConfig().vision_config
-    d_head = config.embed_dim // config.num_heads
-    embedding = qwen.Qwen2VLVisionRotaryEmbedding(config)
-    rows = torch.arange(6).repeat_interleave(9)
-    columns = torch.arange(9).repeat(6)
-    q, k = normal(54, 2, d_head, dtype=torch.float32), normal(54, 2, d_head, dtype=torch.float32)
-    cos, sin = embedding(q, torch.stack((rows, columns), -1))
-    theirs = qwen.apply_rotary_pos_emb_vision(q, k, cos, sin)
-    rotation = AxialRotary(d_head)(rows=rows, columns=columns)
-    for x, expected in zip((q, k), theirs, strict=True):
-        ours = rotation.apply(x.transpose(0, 1)).transpose(0, 1)
-        torch.testing.assert_close(ours, expected, rtol=0, atol=5e-6)
-    assert (theirs[0] - q).abs().max() > 1
 
 
 def test_each_axis_has_the_frequencies_of_half_the_channels():

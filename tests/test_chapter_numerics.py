@@ -184,6 +184,9 @@ def test_there_and_back():
     says("(1.3 and 1.5: about as far as a random vector)")
     for kind in ("none", "linear", "Llama 3"):
         assert max(max(scores) for name, scores in theirs[kind].items() if name != "gain") < 1e-6
+    ours = [e for cell in trips["float32"]["ours"].values() for es in cell.values() for e in es]
+    assert {error for error in ours if error > 0.5} == {1.0}
+    assert f"{max(error for error in ours if error < 0.5):.0e}" == "5e-08"
     assert {*trips["float32"]["ours"]} == {"none", "linear", "NTK", "Llama 3", "YaRN"}
 
 

@@ -166,8 +166,9 @@ def test_fault_18_compiled_gradients_are_eager_gradients(attention):
         assert torch.allclose(a.grad, b.grad, atol=1e-5)
 
 
-# inductor itself calls torch.jit, which warns that it is deprecated
+# inductor itself calls torch.jit, which warns that it is deprecated; 2.6 warns of its own cache
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Skipping serialization:UserWarning")
 def test_fault_20_inductor_compiles_both_layouts():
     """The default backend, forward and backward; complex numbers would break it."""
     halves = RotaryEmbedding(8, rotary_dim=6)

@@ -1,4 +1,4 @@
-"""composition: from matrices of d_head x d_head, against dense products and TransformerLens's."""
+"""composition: from matrices of d_head x d_head, against dense products."""
 
 import pytest
 import references_circuits as reference
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from references_mixers import LAYOUTS
 from samples import D_MODEL, HEADS, attention_weights, normal
-from transformer_lens import FactoredMatrix
 
 from rove_lab import RotaryEmbedding
 from rove_lab.circuits import (
@@ -67,26 +66,6 @@ def test_composition_is_that_of_the_matrices(layout, later_layout):
                     ]
                     scores = [score[n, m, h, g].item() for score in found]
                     assert scores == pytest.approx(expected, abs=1e-10)
-
-
-def test_offset_zero_is_transformer_lenss():
-    layout = LAYOUTS[0]
-    _, _, W_V, W_O = attention_weights(layout)
-    W_Q2, W_K2, W_V2, W_O2 = later_weights(layout.d_head)
-    OV = FactoredMatrix(W_V.repeat_interleave(2, 0), W_O)
-    QK = FactoredMatrix(W_Q2, W_K2.expand(2, -1, -1).mT)
-    OV2 = FactoredMatrix(W_V2.expand(2, -1, -1), W_O2)
-    ov, qk, later_ov = circuits(layout, layout)
-    pairs = [
-        (q_composition(ov, qk), QK),
-        (k_composition(ov, qk), QK.T),
-        (v_composition(ov, later_ov), OV2),
-    ]
-    for found, later in pairs:
-        for h in range(HEADS):
-            for g in range(LATER_HEADS):
-                product = (OV[h] @ later[g]).norm() / (OV[h].norm() * later[g].norm())
-                assert found[0, 0, h, g].item() == pytest.approx(product.item(), abs=1e-12)
 
 
 @given(st.sampled_from(LAYOUTS), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))

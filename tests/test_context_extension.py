@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gpt_neox import LIKE_GPT_NEOX, gpt_neox_of
 from references import yarn_attention_factor, yarn_frequencies
 from references_gpt import by_definition
 from rove_models import ARCHITECTURES, small_model
-from test_model import LIKE_GPT_NEOX, gpt_neox_of, tokens_of
+from test_model import tokens_of
 
 from rove_lab.context_extension import BetaFast, choose_beta_fast, yarn, yarn_by_length
 from rove_lab.evaluation import accuracy_by_length, loss_by_position, perplexity_by_length

@@ -26,6 +26,9 @@ MEASURED = {  # by other means
 SCRIPTS = sorted(path.stem for path in ROOT.glob("experiments/*.py") if path.stem not in MEASURED)
 
 
+ON_A_GPU = {slug for slug in RECORDS if slug.startswith("gpu_")}  # benchmarks/on_gpu.py
+
+
 @pytest.fixture
 def experiment(request, monkeypatch):
     return script(request.param, monkeypatch).EXPERIMENT
@@ -35,7 +38,7 @@ every_script = pytest.mark.parametrize("experiment", SCRIPTS, indirect=True, ids
 
 
 def test_every_record_has_a_script_and_every_script_a_record():
-    assert {*RECORDS} == {*SCRIPTS, *MEASURED}
+    assert {*RECORDS} == {*SCRIPTS, *MEASURED, *ON_A_GPU}
     for slug, folder in MEASURED.items():
         assert (ROOT / folder / f"{slug}.py").exists()
     assert not [path.name for path in (ROOT / "results").iterdir()
@@ -46,7 +49,7 @@ def test_every_record_has_a_script_and_every_script_a_record():
 def test_a_record_keeps_to_the_schema_and_the_log_says_what_was_seen(slug):
     record = read_record(RECORDS[slug])
     assert open_record(slug) == record
-    assert (record.kind == "measurement") == (slug in MEASURED)
+    assert (record.kind == "measurement") == (slug in {*MEASURED, *ON_A_GPU})
     assert not record.commit.endswith("-dirty")
     assert {"python", "torch"} <= {*record.versions}
     assert record.cpu_s > 0

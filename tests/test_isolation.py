@@ -2,7 +2,8 @@
 
 `make test` runs what changed since the commit before the last one, committed or not, and in any
 case one chapter on each plotly; where git cannot say what changed (a shallow clone, an archive)
-that is all. `make test-all` runs every chapter on both.
+that is all. `make test-all` runs every chapter on both; `make test-notebooks`, every night, on the
+plotly that is newest then, whatever its number.
 """
 
 import json
@@ -28,6 +29,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = [path.name for path in sorted((ROOT / "book").glob("*.ipynb"))]
 PLOTLY = {"plotly 5": "plotly>=5.24,<6", "plotly 7": "plotly>=7,<8"}
+NEWEST = {"newest plotly": "plotly>=7"}
 
 # What Colab brings, as far as a chapter may use it; plotly comes in two versions.
 COLAB = [
@@ -164,11 +166,12 @@ def install_plotly(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
     def install(name: str) -> Path:
         folder = tmp_path_factory.mktemp("plotly")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
-        command = [*pip, "--target", str(folder), PLOTLY[name]]
+        wanted = (PLOTLY | NEWEST)[name]
+        command = [*pip, "--target", str(folder), wanted]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.fail(
-                f"pip could not install {PLOTLY[name]}: this test needs a package index within "
+                f"pip could not install {wanted}: this test needs a package index within "
                 f"reach, as `make test` needed one for its set-up. pip says:\n{done.stderr}"
             )
         return folder
@@ -235,17 +238,20 @@ def pip_cache() -> str:
 RUNS = chosen(changed_chapters(ROOT), CHAPTERS)
 
 
-@pytest.mark.isolation
+def marks(chapter: str, plotly: str) -> list[pytest.MarkDecorator]:
+    """When a chapter runs on a plotly."""
+    if plotly in NEWEST:
+        return [pytest.mark.nightly]
+    return [pytest.mark.isolation, *([] if (chapter, plotly) in RUNS else [pytest.mark.slow])]
+
+
 @pytest.mark.parametrize(
     ("chapter", "plotly_packages"),
     [
         pytest.param(
-            chapter,
-            plotly,
-            marks=[] if (chapter, plotly) in RUNS else pytest.mark.slow,
-            id=f"{Path(chapter).stem} on {plotly}",
+            chapter, plotly, marks=marks(chapter, plotly), id=f"{Path(chapter).stem} on {plotly}"
         )
-        for plotly in PLOTLY
+        for plotly in PLOTLY | NEWEST
         for chapter in CHAPTERS
     ],
     indirect=["plotly_packages"],
@@ -285,7 +291,8 @@ def test_a_chapter_runs_alone_in_an_empty_folder(
     assert Path(prefix) == tmp_path / "environment"
     assert Path(ours).is_relative_to(prefix)
     assert Path(plotly_file).is_relative_to(plotly_packages)
-    assert f"plotly {plotly_version.split('.')[0]}" in request.node.name
+    wanted = Requirement((PLOTLY | NEWEST)[request.node.callspec.params["plotly_packages"]])
+    assert plotly_version in wanted.specifier
     assert [path.name for path in folder.iterdir()] == [chapter], "it wrote nothing beside itself"
     # Whatever IPython, pip and the like keep for themselves is hidden.
     assert [p.name for p in (tmp_path / "home").iterdir() if not p.name.startswith(".")] == []

@@ -1,4 +1,4 @@
-"""The GPT: what its equations say, what Hugging Face computes, and what it decodes."""
+"""The GPT: what its equations say, and what it decodes."""
 
 import json
 from dataclasses import asdict, replace
@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from references_gpt import by_definition
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from rove_lab.model import GPT, GPTConfig
 from rove_lab.rotary import RotaryEmbedding
@@ -42,57 +41,6 @@ def test_logits_are_those_of_the_equations(config):
     torch.testing.assert_close(
         single(tokens).double(), by_definition(single, tokens), atol=1e-4, rtol=0
     )
-
-
-LIKE_GPT_NEOX = replace(
-    SMALL, rms_norm=False, tied=False, n_kv_heads=None, d_head=None, n_heads=3, rotate_values=False
-)
-
-
-def gpt_neox_of(ours):
-    """Hugging Face's GPT-NeoX with the weights of a GPT that is LIKE_GPT_NEOX, float64."""
-    theirs = GPTNeoXForCausalLM(
-        GPTNeoXConfig(
-            vocab_size=31,
-            hidden_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=96,
-            rotary_pct=1.0,
-            rotary_emb_base=100.0,
-            rope_parameters={
-                "rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0
-            },
-            use_parallel_residual=False,
-            attention_bias=False,
-            layer_norm_eps=1e-5,
-        )
-    ).double()  # fmt: skip
-    body = theirs.gpt_neox
-    with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            if name.endswith("bias"):
-                parameter.zero_()
-        body.embed_in.weight.copy_(ours.embed.weight)
-        theirs.get_output_embeddings().weight.copy_(ours.unembed.weight)
-        for block, layer in zip(ours.blocks, body.layers, strict=True):
-            attn = block.attn
-            fused = torch.stack((attn.W_Q, attn.W_K, attn.W_V), 1).mT  # [heads, 3, d_head, d_model]
-            layer.attention.query_key_value.weight.copy_(fused.reshape(72, 24))
-            layer.attention.dense.weight.copy_(attn.W_O.flatten(0, 1).T)
-            layer.mlp.dense_h_to_4h.weight.copy_(block.mlp.W_in.weight)
-            layer.mlp.dense_4h_to_h.weight.copy_(block.mlp.W_out.weight)
-    return theirs.eval()
-
-
-def test_with_rope_it_is_hugging_faces_gpt_neox():
-    ours, tokens = LIKE_GPT_NEOX.build().double(), tokens_of()
-    # Hugging Face takes its angles in float32.
-    theirs = gpt_neox_of(ours)(tokens).logits
-    torch.testing.assert_close(ours(tokens), theirs, atol=1e-5, rtol=0)
-    rove = GPT(replace(LIKE_GPT_NEOX, rotate_values=True)).double()
-    rove.load_state_dict(ours.state_dict())
-    assert (rove(tokens) - ours(tokens)).abs().max() > 1e-2
 
 
 @each_config

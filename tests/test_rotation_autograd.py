@@ -108,13 +108,48 @@ def test_jacobians_are_the_matrices(layout):
         assert torch.allclose(found, rotary.matrix(7), atol=1e-12)
 
 
+@forward_mode
+@every_layout
+def test_forward_over_forward_sees_what_comes_before_and_after(layout):
+    rotary = RotaryEmbedding(10, base=3.0, **layout)
+    x, dx = torch.randn(2, 1, 3, 10, dtype=torch.float64)
+    positions, step = torch.randn(2, 3, dtype=torch.float64)
+
+    def along(s):
+        return rotary(positions + s**2 * step).apply((x + s * dx).sin()).pow(2)
+
+    def pushed(function):
+        return lambda s: torch.func.jvp(function, (s,), (torch.ones_like(s),))[1]
+
+    s = torch.tensor(0.7, dtype=torch.float64)
+    h = 1e-5
+    expected = (pushed(along)(s + h) - pushed(along)(s - h)) / (2 * h)
+    assert torch.allclose(pushed(pushed(along))(s), expected, atol=1e-6)
+
+
+@forward_mode
+@every_layout
+@pytest.mark.parametrize("outer", ["reverse-mode", "forward-mode"])
+def test_vectorized_jacobians_and_hessians(layout, outer):
+    rotation, x = RotaryEmbedding(10, **layout)([7]), torch.randn(1, 1, 10, dtype=torch.float64)
+
+    def twice_turned(x):
+        return rotation.undo(rotation.apply(x).sin()).pow(2).sum()
+
+    autograd = torch.autograd.functional
+    found = autograd.jacobian(rotation.apply, x, vectorize=True, strategy=outer)
+    assert torch.allclose(found, autograd.jacobian(rotation.apply, x), atol=1e-12)
+    found = autograd.hessian(twice_turned, x, vectorize=True, outer_jacobian_strategy=outer)
+    assert torch.allclose(found, autograd.hessian(twice_turned, x), atol=1e-12)
+
+
 @pytest.mark.parametrize("place", [0, 1, 2, 3, -1])
 def test_vmap_over_any_axis(place):
     rotation, x = RotaryEmbedding(8)(range(5)), torch.randn(4, 3, 5, 8)
     mapped = torch.func.vmap(rotation.apply, in_dims=place)(x.movedim(0, place))
-    assert torch.equal(mapped, rotation.apply(x))
+    assert torch.allclose(mapped, rotation.apply(x), atol=1e-6)
     twice = torch.func.vmap(torch.func.vmap(rotation.undo))(torch.stack((x, -x)))
-    assert torch.equal(twice, rotation.undo(torch.stack((x, -x))))
+    assert torch.allclose(twice, rotation.undo(torch.stack((x, -x))), atol=1e-6)
 
 
 def test_vmap_over_the_batch_of_rows_of_positions():
@@ -128,7 +163,7 @@ def test_vmap_over_the_batch_of_rows_of_positions():
     assert torch.allclose(torch.func.vmap(one)(rows, x), expected, atol=1e-6)
     same = torch.func.vmap(one, in_dims=(0, None))(rows, x[0])
     for turned, row in zip(same, rows, strict=True):
-        assert torch.equal(turned, one(row, x[0]))
+        assert torch.allclose(turned, one(row, x[0]), atol=1e-6)
 
 
 def test_vmap_of_gradients():

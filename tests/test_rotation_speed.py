@@ -130,3 +130,31 @@ def test_cases_take_turns_and_ratios_are_of_the_same_round(benchmark):
 def test_the_fitted_exponent_is_the_power(benchmark):
     points = [(x, 0.5 + 1.75 * x) for x in (0.0, 1.0, 2.5, 4.0)]
     assert benchmark.dense_mixers.slope(points) == pytest.approx(1.75)
+
+
+def test_a_gpu_is_waited_for_after_several_calls_and_a_processor_after_each(benchmark, monkeypatch):
+    paired, waits, ran = sys.modules["paired"], [], []
+    assert paired.calls_a_round(1e-5) == 1
+    monkeypatch.setattr(paired, "DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
+    assert [paired.calls_a_round(taken) for taken in (1e-9, 1e-4, 1e-3, 1.0)] == [100, 20, 2, 1]
+    monkeypatch.setattr(paired, "LEAST_SECONDS", 60.0)
+    clock = iter(range(1000))
+    monkeypatch.setattr(paired.time, "perf_counter", lambda: float(next(clock)))
+    seconds = paired.interleaved({name: lambda: ran.append(1) for name in "ab"}, 0.0)
+    # between two readings passes one second: a case takes half of one, and 100 calls are the most
+    assert len(ran) == 4 + 2 * 2 * 100
+    assert seconds == {name: [1 / 100] * 2 for name in "ab"}
+    assert len(waits) == 2 + 2 * 2 * 2
+
+
+def test_peers_that_are_missing_or_do_not_run_are_left_out(benchmark, monkeypatch):
+    peers = sys.modules["peers"]
+
+    def lacks_what_it_needs(x):
+        raise ModuleNotFoundError("einx")
+
+    given = {"ours": lambda x: None, "theirs": lacks_what_it_needs, "gone": lambda x: None}
+    monkeypatch.setattr(peers, "PEERS", given)
+    monkeypatch.setattr(peers, "PACKAGES", ("torch", "torch", "no-such-package"))
+    assert peers.peers_here() == {"ours": torch.__version__}

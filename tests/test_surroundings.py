@@ -39,8 +39,19 @@ def test_the_commit_is_the_code_s_and_says_where_that_had_changed(tmp_path, monk
         del sys.modules["script_of_this_test"]
 
 
-def test_no_checkout_is_refused(tmp_path):
+def test_no_checkout_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("ROVE_LAB_COMMIT", raising=False)
     with pytest.raises(ValueError, match=r"expected a git checkout at .*got none"):
+        surroundings(tmp_path)
+
+
+def test_a_copy_without_git_is_told_its_commit_and_a_checkout_is_not(tmp_path, monkeypatch):
+    for told in ("0f" * 20, "0f" * 20 + "-dirty"):
+        monkeypatch.setenv("ROVE_LAB_COMMIT", told)
+        assert surroundings(tmp_path)["commit"] == told
+        assert surroundings(ROOT)["commit"] != told
+    monkeypatch.setenv("ROVE_LAB_COMMIT", "main")
+    with pytest.raises(ValueError, match=r"set ROVE_LAB_COMMIT to what `git rev-parse HEAD`"):
         surroundings(tmp_path)
 
 

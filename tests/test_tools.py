@@ -14,6 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+sys.path.insert(0, str(ROOT / "tools"))  # they import one another
+
+
 def tool(name: str) -> ModuleType:
     spec = spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = module_from_spec(spec)
@@ -23,10 +26,12 @@ def tool(name: str) -> ModuleType:
 
 
 repository = tool("repository")
+step = tool("step")
+others = tool("other_environments")
 steps = tool("steps")
 
 OTHER = "https://github.com/some-one/their.lab"
-MARKS = ("slow", "isolation", "book", "browser")
+MARKS = ("slow", "isolation", "nightly", "book", "browser")
 
 
 # The address
@@ -158,23 +163,90 @@ def test_every_test_runs_in_one_stage_and_slow_ones_in_test_all() -> None:
     def selects(words: str, marks: set[str]) -> bool:
         return bool(eval(words, {name: name in marks for name in MARKS}))
 
+    def stages_of(task: list) -> list[str]:
+        commands = [one.command for one in task if isinstance(one, step.Step)]
+        return [command[-1] for command in commands if "pytest" in command]
+
     for task, count in ((steps.check(), 0), (steps.check_all(), 1)):
-        stages = [step.command[-1] for step in task if "pytest" in step.command]
+        stages = stages_of(task)
         for mark in (set(), {"isolation"}, {"book"}, {"browser"}, {"book", "browser"}):
             assert sum(selects(stage, mark) for stage in stages) == 1
             assert sum(selects(stage, mark | {"slow"}) for stage in stages) == count
+        assert not any(selects(stage, {"nightly"}) for stage in stages)
+    assert [selects(stage, {"nightly"}) for stage in stages_of(steps.notebooks())] == [True]
 
 
-@pytest.mark.parametrize("task", ["bench", "numerics"])
+@pytest.mark.parametrize("task", ["bench", "numerics", "gpu"])
 def test_what_is_measured_beside_goes_into_a_folder_that_only_benchmarks_read(task: str) -> None:
     install, measure = (step.command for step in steps.TASKS[task]())
     assert {"--no-deps", "--target", ".bench"} <= {*install}
-    assert "/.bench/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     assert (ROOT / measure[-1]).is_file()
+    assert "/.bench/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     needed = (ROOT / "benchmarks" / "requirements.txt").read_text(encoding="utf-8")
     ours = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     for line in needed.splitlines():
         assert line.startswith("#") or (line not in ours and re.fullmatch(r"[\w-]+==[\d.]+", line))
+
+
+def test_the_core_runs_on_the_newest_python_and_on_the_lowest_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = others.pin("torch")
+    for name in ("pyproject.toml", "requirements.txt", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    monkeypatch.setattr(others, "ROOT", tmp_path)
+    monkeypatch.setattr(others, "interpreter", lambda version: f"a-{version}")
+    for task, venv, made_by, torch in (
+        (others.newest_python(), ".venv-3.13", "a-3.13", pinned),
+        (others.lowest_torch(), ".venv-lowest", "a-3.11", "torch==2.6"),
+    ):
+        made, install, suite = (one.command for one in task)
+        assert made == (made_by, "-m", "venv", str(tmp_path / venv))
+        assert install[0] == suite[0] == str(tmp_path / venv / "bin" / "python")
+        assert suite[1] == "tools/core_suite.py"
+        assert torch in install
+        assert not {"transformers", "plotly"} & {word.partition("==")[0] for word in install}
+        assert {made, install, suite} <= {one.command for one in steps.check_all()}
+
+
+def test_a_machine_without_a_python_is_told_so_and_ci_does_not_let_it_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(others, "interpreter", lambda version: None)
+    monkeypatch.setattr(others, "ROOT", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    fine = steps.Step("fine", (sys.executable, "-c", "print('it ran')"))
+    monkeypatch.setitem(steps.TASKS, "test", lambda: [*others.newest_python(), fine])
+    monkeypatch.setattr(steps, "IN_CI", False)
+    assert steps.run("test")
+    first, *_, last = capfd.readouterr().out.strip().splitlines()
+    why = "no python3.13 on the PATH runs; make test-newest PYTHON=/path/to/python3.13"
+    assert first == f"test [1/2] the core suite on Python 3.13: NOT RUN, {why}"
+    assert last.startswith("test: the rest done in ")
+    assert last.endswith(f"; NOT RUN: the core suite on Python 3.13, {why}")
+    monkeypatch.setattr(steps, "IN_CI", True)
+    assert not steps.run("test")
+    assert "it ran" not in capfd.readouterr().out
+
+
+def test_an_interpreter_is_the_present_one_or_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert others.interpreter(present) == sys.executable
+    executable(tmp_path / "python9.9", f'exec {sys.executable} "$@"')
+    executable(tmp_path / "python9.8", "exit 127")  # a shim
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert others.interpreter("9.9") == "python9.9"
+    assert others.interpreter("9.8") is None
+
+
+def test_the_audit_covers_every_pin_and_fails_where_it_learns_nothing() -> None:
+    command = steps.audit()[-1].command
+    assert "--strict" in command
+    audited = {word for word in command if word.endswith(".txt")}
+    assert audited == {"requirements.txt", "constraints.txt", "benchmarks/requirements.txt"}
+    assert all((ROOT / name).is_file() for name in audited)
 
 
 def test_notebooks_run_on_the_kernel_of_this_environment(
@@ -189,7 +261,7 @@ def test_notebooks_run_on_the_kernel_of_this_environment(
         "from jupyter_client.kernelspec import KernelSpecManager as M;"
         "print(M().get_kernel_spec('python3').resource_dir)"
     )
-    surroundings = steps.environment()
+    surroundings = step.environment()
     done = subprocess.run(
         [sys.executable, "-c", code], env=surroundings, capture_output=True, text=True, check=True
     )
@@ -268,14 +340,5 @@ def test_make_lists_its_targets() -> None:
         check=True,
     )
     listed = re.findall(r"^make ([a-z-]+)", done.stdout, re.MULTILINE)
-    assert {
-        "book",
-        "serve",
-        "test",
-        "test-all",
-        "bench",
-        "numerics",
-        "format",
-        "clean",
-        "repository",
-    } <= set(listed)
+    tasks = {*steps.TASKS} - {"set-up"}
+    assert tasks | {"serve", "format", "clean", "repository"} <= set(listed)
