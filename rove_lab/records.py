@@ -80,7 +80,7 @@ class Record:
                 raise ValueError(f"expected {name} of 0 seconds or more, got {seconds}.")
         if not re.fullmatch(r"[0-9a-f]{40}(-dirty)?", self.commit):
             raise ValueError(
-                f"expected a commit of 40 hex digits (then -dirty where files had changed), got "
+                f"expected a commit of 40 hex digits (-dirty where files had changed), got "
                 f"{self.commit!r}: git rev-parse HEAD prints it."
             )
 
@@ -196,8 +196,8 @@ def read_record(path: Path | str) -> Record:
     path = Path(path)
     path = path / "record.json" if path.is_dir() else path
     try:
-        text = path.read_text(encoding="utf-8")
-        stored = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+        hooks: Any = {"object_pairs_hook": _each_once, "parse_constant": _no_number}
+        stored = json.loads(path.read_text(encoding="utf-8"), **hooks)
     except ValueError as error:
         raise ValueError(f"expected JSON in {path}, got a text that is not: {error}") from error
     names = {field.name for field in fields(Record)}
@@ -244,9 +244,7 @@ def check_folder(folder: Path | str) -> None:
     folder = Path(folder).absolute()
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK) or (folder / "record.json").is_dir():
-        raise ValueError(
-            f"expected a folder to write record.json to, got {folder}: choose another."
-        )
+        raise ValueError(f"expected a folder to write record.json to, got {folder}: take another.")
 
 
 def check_seeds(seeds: list[int], kind: str) -> None:
@@ -271,10 +269,9 @@ def check_seeds(seeds: list[int], kind: str) -> None:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):  # Python's own reader keeps the last and says nothing
+    if len(dict(pairs)) < len(pairs):  # Python's own reader keeps the last and says nothing
         raise ValueError(f"a name twice in {[name for name, _ in pairs]}")
-    return found
+    return dict(pairs)
 
 
 def _no_number(word: str) -> None:

@@ -268,6 +268,7 @@ def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
             "precision cannot tell tokens apart beyond a few hundred; use torch.int64."
         )
     unread = torch.compiler.is_compiling() or positions.is_meta  # no values to look at
+    unread |= torch._C._are_functorch_transforms_active()  # or many at once, under vmap
     if positions.is_floating_point() and not unread and not positions.isfinite().all():
         raise ValueError("expected finite positions, got NaN or infinity.")
     return positions

@@ -76,6 +76,12 @@ def test_the_limits_follow_size_dtype_and_length(benchmark):
     assert benchmark.targets.of_attention("forward and backward", 8192)[grown] == 1.02
 
 
+def test_a_limit_of_a_row_that_is_not_there_is_no_limit_met(benchmark):
+    for judge in (benchmark.targets.judged, benchmark.targets.judged_below):
+        with pytest.raises(KeyError, match="RoVE / rope"):
+            judge({"RoVE / RoPE": {"ratio": 1.0}}, {"RoVE / rope": 1.2})
+
+
 def test_what_is_timed_is_the_same_rotation(benchmark):
     torch.manual_seed(0)
     q, k, v = torch.randn(3, *SHAPE)

@@ -118,7 +118,7 @@ def numerics() -> Steps:
     return [peers(), Step(words, python("benchmarks/numerics.py"))]
 
 
-def gpu() -> list[Step]:
+def gpu() -> Steps:
     """Ask a GPU everything: does it compute the same, what does it cost, what does it train."""
     return [peers(), Step("ask the GPU (less than 8 minutes)", python("benchmarks/on_gpu.py"))]
 
