@@ -126,7 +126,7 @@ def test_cases_take_turns_and_ratios_are_of_the_same_round(benchmark):
     cases = {name: lambda name=name: ran.append(name) for name in "abc"}
     seconds = paired.interleaved(cases, 0.0)
     assert {name: len(taken) for name, taken in seconds.items()} == dict.fromkeys("abc", 2)
-    assert len(ran) == 12  # twice before the rounds begin
+    assert len(ran) == 3 * (2 + 2 * 2)  # twice before the rounds begin, once before a clock
     assert all({*ran[at : at + 6]} == {*"abc"} for at in range(0, 18, 6))
     times = {"a": [2.0, 40.0, 6.0], "b": [1.0, 10.0, 2.0]}
     row = paired.ratio(times, "a", "b")["a / b"]
