@@ -73,7 +73,10 @@ def exponents(lengths: list[int], heads: int, d: int) -> dict[str, Scores]:
     found = {}
     for name, build in (("rotations", rotations), ("RoVE mixer's product", product)):
         taken = [quickest(build(n, heads, d)) for n in lengths]
-        found[name] = {f"ms at {n}": rounded(1e3 * t) for n, t in zip(lengths, taken, strict=True)}
+        scale = 1e3 / torch.get_num_threads()  # in ms as elsewhere
+        found[name] = {
+            f"ms at {n}": rounded(scale * t) for n, t in zip(lengths, taken, strict=True)
+        }
         logs = [(math.log(n), math.log(t)) for n, t in zip(lengths, taken, strict=True)]
         steps = [(t - s) / (m - n) for (n, s), (m, t) in pairwise(logs)]
         found[name] |= {"exponent": rounded(slope(logs))}

@@ -22,7 +22,7 @@ import kernels
 import targets
 import torch
 import turning
-from paired import DEVICE, FEWEST_ROUNDS, MOST_ROUNDS
+from paired import DEVICE, FEWEST_ROUNDS, LEAST_SECONDS, MOST_ROUNDS
 from peers import PEERS, find_peers
 
 from rove_lab.records import Record, write_record
@@ -120,6 +120,7 @@ def config(peers: dict[str, str]) -> dict[str, Any]:
     return {
         "shapes": "batch x heads x tokens x channels, halves layout",
         "rounds": f"{FEWEST_ROUNDS} to {MOST_ROUNDS} of each table, cases in random order",
+        "calls": f"one that is not counted, then {LEAST_SECONDS * 1e3:g} ms of them or one",
         "ratio": "median of the rounds' ratios; low and high are the first and the last decile",
         "clock": "wall" if DEVICE == "cuda" else f"processor time of {THREADS} threads",
         "ms": "median of the rounds" + ("" if DEVICE == "cuda" else ", seconds of all threads / 2"),

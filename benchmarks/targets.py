@@ -59,7 +59,7 @@ OF_ERROR = {torch.float32: 1e-5, torch.bfloat16: 2e-2}  # relative, of a kernel'
 def judged(rows: Rows, limits: dict[str, float], score: str = "ratio") -> Rows:
     """The rows with ``"at most"`` and ``"met"`` (1 or 0) where there is a limit, in place."""
     for name, limit in limits.items():
-        if DEVICE == "cpu" and name in rows:
+        if DEVICE == "cpu":
             rows[name] |= {"at most": limit, "met": int(rows[name][score] <= limit)}
     return rows
 
@@ -67,6 +67,6 @@ def judged(rows: Rows, limits: dict[str, float], score: str = "ratio") -> Rows:
 def judged_below(rows: Rows, limits: dict[str, float]) -> Rows:
     """The same with ``"at least"``."""
     for name, limit in limits.items():
-        if DEVICE == "cpu" and name in rows:
+        if DEVICE == "cpu":
             rows[name] |= {"at least": limit, "met": int(rows[name]["ratio"] >= limit)}
     return rows

@@ -68,7 +68,8 @@ def qk_circuit(
     r"""The QK circuits :math:`QK_\delta = W_Q R_\delta W_K^\top`, to look at.
 
     The score of query i and key j is :math:`x_i\,QK_{j-i}\,x_j^\top` on row vectors, before it is
-    scaled by 1/√d_head (and the square of YaRN's factor). At offset 0 it is TransformerLens's QK.
+    scaled by 1/√d_head, and by YaRN's m² on the channels that turn: give the ``W_Q`` and take the
+    scale of ``with_temperature(W_Q, rotary)``. At offset 0 it is TransformerLens's QK.
     Elhage et al. (2021), "A Mathematical Framework for Transformer Circuits"; with the rotation,
     Su et al. (2021), arXiv:2104.09864, equation 16.
 

@@ -72,8 +72,9 @@ def qk_spectrum(W_Q: Tensor, W_K: Tensor, rotary: RotaryEmbedding) -> Tensor:
     :math:`e_m = \tfrac12\lVert W_Q P_m\rVert_F^2\,\lVert W_K P_m\rVert_F^2` for a plane,
     :math:`\lVert W_Q P_{rest} W_K^\top\rVert_F^2` for the unrotated channels: over all offsets the
     mean of :math:`\lVert QK_\delta\rVert_F^2`, the variance of the score of white inputs, is
-    :math:`\sum_m e_m` if the planes turn at different speeds. How models use their planes: Barbero
-    et al. (2024), arXiv:2410.06205.
+    :math:`\sum_m e_m` if the planes turn at different speeds. YaRN's temperature is in the scores,
+    and so in the shares where some channels do not turn: ``with_temperature`` is applied to
+    W_Q first. How models use their planes: Barbero et al. (2024), arXiv:2410.06205.
 
     Args:
         W_Q: ``[heads, d_model, d_head]``.
@@ -97,8 +98,9 @@ def qk_spectrum(W_Q: Tensor, W_K: Tensor, rotary: RotaryEmbedding) -> Tensor:
     keys = expand_heads("W_K", W_K, len(W_Q))
     channels = rotary.plane_channels.to(W_Q.device)
     kept = wide(torch.ones(rotary.d_head, device=W_Q.device)).index_fill(0, channels.flatten(), 0)
-    rest = FactoredCircuit(W_Q, kept.diag()[None], keys.mT)
-    energy_q, energy_k = (wide(W).square().sum(-2)[:, channels].sum(-1) for W in (W_Q, keys))
+    queries, _ = with_temperature(wide(W_Q), rotary)  # a scale is in no share
+    rest = FactoredCircuit(queries, kept.diag()[None], keys.mT)
+    energy_q, energy_k = (wide(W).square().sum(-2)[:, channels].sum(-1) for W in (queries, keys))
     shares = torch.cat((energy_q * energy_k / 2, rest.inner(rest).mT), -1)
     total = shares.sum(-1, keepdim=True)
     shares = shares / total.where(total > 0, 1)

@@ -184,7 +184,9 @@ def _recorded(x: Tensor, cos: Tensor, sin: Tensor, sign: int, interleaved: bool)
 def _both_channels(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
     # sliced, which torch.autograd.grad(..., is_grads_batched=True) can map, and unflatten it cannot
     half = x.shape[-1] // 2
-    return (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+    if interleaved:
+        return x[..., ::2], x[..., 1::2]
+    return x.narrow(-1, 0, half), x.narrow(-1, half, half)  # brackets want a device that is there
 
 
 class _Turned(torch.autograd.Function):
@@ -268,6 +270,7 @@ def as_positions(positions: Tensor | Sequence[float] | float) -> Tensor:
             "precision cannot tell tokens apart beyond a few hundred; use torch.int64."
         )
     unread = torch.compiler.is_compiling() or positions.is_meta  # no values to look at
+    unread |= torch._C._are_functorch_transforms_active()  # or many at once, under vmap
     if positions.is_floating_point() and not unread and not positions.isfinite().all():
         raise ValueError("expected finite positions, got NaN or infinity.")
     return positions

@@ -16,6 +16,8 @@ PICKLERS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "sh
 # Functions that unpickle, or run code that they are given or fetch.
 LOADERS = {"read_pickle", "load_state", "unsafe_load", "full_load"}
 RUNNERS = {"eval", "exec", "__import__"}
+# Modules whose loaders are known by their whole name, which a shorter one would hide.
+BY_NAME = {"torch", "torch.hub", "torch.serialization", "yaml", "builtins"}
 MUST_BE = {"weights_only": True, "trust_remote_code": False, "allow_pickle": False}
 
 
@@ -26,6 +28,7 @@ def guilty(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
             found += [(node.lineno, name) for name in names if name.partition(".")[0] in PICKLERS]
+            found += [(node.lineno, words) for words in renamed(node)]
         elif isinstance(node, ast.Call):
             found += [(node.lineno, words) for words in called(node)]
             found += refused((keyword.arg, keyword.value) for keyword in node.keywords)
@@ -36,6 +39,15 @@ def guilty(tree):
     return found
 
 
+def renamed(node):
+    """Imports that would give a loader or its module another name."""
+    if isinstance(node, ast.Import):
+        yield from (a.name for a in node.names if a.asname and a.name in {"torch", "yaml"})
+    elif node.module in BY_NAME:
+        hidden = RUNNERS | LOADERS | {"load"}
+        yield from (f"{node.module}.{a.name}" for a in node.names if a.name in hidden)
+
+
 def called(node):
     """The name of a call that may not be, or is not as it must be."""
     words = ast.unparse(node.func)
@@ -43,8 +55,8 @@ def called(node):
     given = {keyword.arg for keyword in node.keywords}
     if words in RUNNERS or name in LOADERS or words in ("torch.hub.load", "hub.load"):
         yield words
-    if words == "torch.load" and "weights_only" not in given:
-        yield "torch.load without weights_only"
+    if words in ("torch.load", "torch.serialization.load") and "weights_only" not in given:
+        yield f"{words} without weights_only"
     if words == "yaml.load":
         yield words
 
@@ -94,8 +106,13 @@ def test_models_are_loaded_without_remote_code():
         "import pickle",
         "from pickle import loads",
         "import joblib, os",
-        "from torch import load as l; import dill.source",
+        "import dill.source",
+        "from torch import load as l",
+        "from torch.hub import load",
+        "from builtins import eval as value_of",
+        "import torch as t; x = t.load(path)",
         "x = torch.load(path)",
+        "x = torch.serialization.load(path)",
         "x = torch.load(path, weights_only=False)",
         "x = torch.load(path, weights_only=flag)",
         "m = AutoModel.from_pretrained(name, trust_remote_code=True)",

@@ -12,6 +12,7 @@ from samples import D_MODEL, HEADS, attention_weights, normal
 
 from rove_lab import RotaryEmbedding, YarnScaling, attention_pattern, kernel_spectrum
 from rove_lab.circuits import fast_share, positional_scores, qk_circuit, qk_spectrum
+from rove_lab.temperature import with_temperature
 
 OFFSETS = [0, -1, 3, -17.25]
 N = 5
@@ -65,6 +66,22 @@ def test_yarns_temperature_multiplies_what_turns_of_a_score(trailing):
     rest = positional_scores(q * still, k, rotary, OFFSETS)
     turning = positional_scores(q * (1 - still), k, rotary, OFFSETS)
     assert_close(positional_scores(q, k, hot, OFFSETS), 1.5**2 * turning + rest)
+
+
+@pytest.mark.parametrize("rotary_dim", [4, None])
+@pytest.mark.parametrize("trailing", [False, True])
+def test_yarns_temperature_is_in_the_shares_and_comes_before_a_circuit(rotary_dim, trailing):
+    """As Hugging Face has it: m on the turning channels of both sides of a score."""
+    scaling = YarnScaling(1.0, 64, attention_factor=1.5)  # no plane is slowed
+    how = {"rotary_dim": rotary_dim, "trailing": trailing}
+    plain, rotary = RotaryEmbedding(6, **how), RotaryEmbedding(6, **how, scaling=scaling)
+    m = torch.ones(6, dtype=torch.float64)
+    m[rotary.plane_channels.flatten()] = 1.5
+    W_Q, W_K, _, _ = attention_weights(Layout(6, rotary_dim=rotary_dim, trailing=trailing))
+    assert_close(qk_spectrum(W_Q, W_K, rotary), qk_spectrum(W_Q * m, W_K * m, plain))
+    warmed, scale = with_temperature(W_Q, rotary, 1.0)
+    expected = qk_circuit(W_Q * m, W_K * m, plain, OFFSETS)
+    assert_close(scale * qk_circuit(warmed, W_K, rotary, OFFSETS), expected)
 
 
 def test_batches_are_averaged_over():

@@ -152,8 +152,9 @@ def test_vmap_over_any_axis(place):
     assert torch.allclose(twice, rotation.undo(torch.stack((x, -x))), atol=1e-6)
 
 
-def test_vmap_over_the_batch_of_rows_of_positions():
-    rows = torch.tensor([[0, 1, 2], [7, -3, 1000]])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_vmap_over_the_batch_of_rows_of_positions(dtype):
+    rows = torch.tensor([[0, 1, 2], [7, -3, 1000]], dtype=dtype)
     rotary, x = RotaryEmbedding(8), torch.randn(2, 4, 3, 8)
 
     def one(row, x):

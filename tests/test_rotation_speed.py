@@ -32,6 +32,7 @@ def benchmark(monkeypatch):
     for part in (module.turning, module.attention_core, module.kernels):
         monkeypatch.setattr(part, "compiled", lambda turn: turn)
     monkeypatch.setattr(sys.modules["paired"], "FEWEST_ROUNDS", 2)
+    monkeypatch.setattr(sys.modules["paired"], "MOST_CALLS", 1)
     return module
 
 
@@ -74,6 +75,12 @@ def test_the_limits_follow_size_dtype_and_length(benchmark):
     grown = "RoVE, compiled / RoPE, compiled"
     assert benchmark.targets.of_attention("forward", 1024)[grown] == 1.10
     assert benchmark.targets.of_attention("forward and backward", 8192)[grown] == 1.02
+
+
+def test_a_limit_of_a_row_that_is_not_there_is_no_limit_met(benchmark):
+    for judge in (benchmark.targets.judged, benchmark.targets.judged_below):
+        with pytest.raises(KeyError, match="RoVE / rope"):
+            judge({"RoVE / RoPE": {"ratio": 1.0}}, {"RoVE / rope": 1.2})
 
 
 def test_what_is_timed_is_the_same_rotation(benchmark):
@@ -119,8 +126,8 @@ def test_cases_take_turns_and_ratios_are_of_the_same_round(benchmark):
     cases = {name: lambda name=name: ran.append(name) for name in "abc"}
     seconds = paired.interleaved(cases, 0.0)
     assert {name: len(taken) for name, taken in seconds.items()} == dict.fromkeys("abc", 2)
-    assert len(ran) == 12  # twice before the rounds begin
-    assert all({*ran[at : at + 3]} == {*"abc"} for at in range(0, 12, 3))
+    assert len(ran) == 3 * (2 + 2 * 2)  # twice before the rounds begin, once before a clock
+    assert all({*ran[at : at + 6]} == {*"abc"} for at in range(0, 18, 6))
     times = {"a": [2.0, 40.0, 6.0], "b": [1.0, 10.0, 2.0]}
     row = paired.ratio(times, "a", "b")["a / b"]
     assert (row["ratio"], row["rounds"]) == (3.0, 3)
@@ -132,20 +139,23 @@ def test_the_fitted_exponent_is_the_power(benchmark):
     assert benchmark.dense_mixers.slope(points) == pytest.approx(1.75)
 
 
-def test_a_gpu_is_waited_for_after_several_calls_and_a_processor_after_each(benchmark, monkeypatch):
+def test_a_short_case_is_called_once_before_the_clock_and_several_times_after(
+    benchmark, monkeypatch
+):
     paired, waits, ran = sys.modules["paired"], [], []
-    assert paired.calls_a_round(1e-5) == 1
+    monkeypatch.setattr(paired, "MOST_CALLS", 100)
+    monkeypatch.setattr(paired, "LEAST_SECONDS", 2e-3)
+    assert [paired.calls_a_round(taken) for taken in (1e-9, 1e-4, 1e-3, 1.0)] == [100, 20, 2, 1]
     monkeypatch.setattr(paired, "DEVICE", "cuda")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
-    assert [paired.calls_a_round(taken) for taken in (1e-9, 1e-4, 1e-3, 1.0)] == [100, 20, 2, 1]
-    monkeypatch.setattr(paired, "LEAST_SECONDS", 60.0)
+    monkeypatch.setattr(paired, "LEAST_SECONDS", 100.0)
     clock = iter(range(1000))
     monkeypatch.setattr(paired.time, "perf_counter", lambda: float(next(clock)))
     seconds = paired.interleaved({name: lambda: ran.append(1) for name in "ab"}, 0.0)
-    # between two readings passes one second: a case takes half of one, and 100 calls are the most
-    assert len(ran) == 4 + 2 * 2 * 100
+    # between two readings passes one second: 100 calls would take LEAST_SECONDS, and are the most
+    assert len(ran) == 4 + 2 * 2 * (1 + 100)
     assert seconds == {name: [1 / 100] * 2 for name in "ab"}
-    assert len(waits) == 2 + 2 * 2 * 2
+    assert len(waits) == 2 * 2 + 2 * 2 * 2  # a GPU is waited for at every reading, and else not
 
 
 def test_peers_that_are_missing_or_do_not_run_are_left_out(benchmark, monkeypatch):
