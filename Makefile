@@ -49,7 +49,7 @@ audit: ## ask the advisory database about every version that is pinned
 mutants: $(READY) ## change the mathematics at random and see whether the tests notice (a quarter of an hour)
 	@$(VENV_PYTHON) benchmarks/mutation.py
 
-bench: $(READY) ## measure what rotations cost, beside other people's: results/rotation_speed
+bench: $(READY) ## measure what rotations cost, beside other people's (forty minutes, idle): results/rotation_speed
 	@$(VENV_PYTHON) tools/steps.py bench
 
 numerics: $(READY) ## measure how exact rotations are up to position 1,000,000, and other people's: results/numerics

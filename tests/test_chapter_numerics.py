@@ -157,6 +157,9 @@ def test_drift():
     for name in OTHERS[1:]:
         drifts = means("drift", "bfloat16, cast", name)
         assert (f"{drifts[0]:.3f}", f"{drifts[-1]:.2f}") == ("0.005", "0.12")
+        assert {f"{drift:.2f}" for drift in drifts[STOPS.index(30_000) :]} == {"0.12"}
+        assert drifts[STOPS.index(10_000)] < 0.115
+    says("drift by 0.12 from position 30,000 on")
     omega = RotaryEmbedding(64).inv_freq
     off = ((omega.float().bfloat16().double() - omega) / omega).abs().max().item()
     assert f"{off:.1%}" == "0.4%"

@@ -94,6 +94,18 @@ def test_a_python_is_one_that_the_package_is_for(job: dict) -> None:
     assert all(version in allowed for version in named)
 
 
+@each_job
+def test_make_takes_the_python_that_is_set_up(job: dict) -> None:
+    """A runner's own may be newer, and find_python.sh takes the newest."""
+    (workflow,) = (flow for flow in FLOWS.values() if job in flow["jobs"].values())
+    given = workflow.get("env", {}) | job.get("env", {})
+    for row in rows(job):
+        for step in job["steps"]:
+            if "setup-python" in step.get("uses", ""):
+                version = filled(step["with"]["python-version"], row)
+                assert filled(given["PYTHON"], row) == f"python{version}"
+
+
 def test_the_ends_of_what_is_promised_get_their_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     oldest, before = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()
