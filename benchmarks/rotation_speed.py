@@ -152,7 +152,7 @@ def told(place: str, found: Values) -> None:
 
 def main(
     sections: tuple[str, ...] = tuple(SECTIONS),
-    repetitions: int = 1,
+    repetitions: int = 2,
     folder: Path = ROOT / "results" / "rotation_speed",
 ) -> None:
     """Measure, and write the record.
