@@ -186,15 +186,15 @@ def test_operations():
 def test_what_a_step_was_measured_to_cost():
     measured = open_record("training_step").values["small"]
     ratios = [100 * (ratio - 1) for ratio in measured["RoVE"]["step / RoPE"]]
-    assert (round(min(ratios)), round(max(ratios))) == (8, 9)
-    says("RoVE's step takes 8 to 9 % longer", "a step costs 8 to 9 % more on our processor")
+    assert (round(min(ratios)), round(max(ratios))) == (3, 5)
+    says("RoVE's step takes 3 to 5 % longer", "a step costs 3 to 5 % more on our processor")
     small = training_flops(GPTConfig.preset("small"), 1)
     assert small.rotations / 2 / small.matmul < 1 / 1000
     says("its own rotations are less than a thousandth of the operations")
     peaks = zip(measured["RoVE"]["peak_mb"], measured["RoPE"]["peak_mb"], strict=True)
     more = [round(100 * (rove / rope - 1)) for rove, rope in peaks]
-    assert (min(more), max(more)) == (11, 20)
-    says("the peak of memory was 11 to 20 % higher")
+    assert (min(more), max(more)) == (2, 5)
+    says("the peak of memory was 2 to 5 % higher")
     assert parameter_count(GPTConfig.preset("small")) == pytest.approx(5e6, rel=0.1)
     says("a model of five million parameters")
 

@@ -47,7 +47,7 @@ def attention(row, kind="forward", score="ratio"):
 
 def test_all_was_measured_twice():
     assert RECORD.seeds == [0, 1]
-    says("all of it twice", f"takes {RECORD.wall_s / 120:.0f} minutes a repetition")
+    says("all of it twice", f"takes two repetitions of {RECORD.wall_s / 120:.0f} minutes")
 
 
 def test_beside_a_copy():
