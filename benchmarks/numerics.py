@@ -1,6 +1,6 @@
 """How exact are rotations, up to position 1,000,000, in every dtype and in four libraries?
 
-Run it by `make numerics`, which fetches the peers. It takes a minute or two and writes
+Run it by `make numerics`, which fetches the peers. It takes some minutes and writes
 results/numerics/record.json. Nothing is timed: another processor may round its last digits
 otherwise, and no more.
 """
