@@ -81,6 +81,12 @@ def test_beside_others():
         )
     ]
     says(f"The two other libraries take {span(others)} times as long as Hugging Face's")
+    for dtype in ("float32", "bfloat16"):  # "within a tenth"
+        both = (
+            rotation(name, dtype, score="ms")
+            for name in ("x-transformers", "rotary-embedding-torch")
+        )
+        assert all(abs(a / b - 1) < 0.1 for a, b in zip(*both, strict=True))
     single, half = (rotation("ours / Hugging Face", dtype) for dtype in ("float32", "bfloat16"))
     says(f"ours takes {span(single)} of Hugging Face's time in float32, and {span(half)} in bfloat")
     assert max(single) < 1 < min(half)  # "faster in float32 and slower in bfloat16"
